@@ -1,0 +1,191 @@
+"""What ``kvgpu`` needs of a device. ``sim`` and ``cuda`` provide it; nothing above knows which one it has.
+
+Every wait, event record and submission carries a *site*: a short fixed text that names the fence and its rule
+(``"R7.2 freed slot: copy out"``). Reports quote it, and a named mutant is a site that the device is told to drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Resource = tuple[Hashable, ...]
+"""What an access touches, finest first agreed: ``("slot", level, pool_group, slot)``, ``("staging", batch, n)``, ``("table", batch, row)``, ``("file", pool_group, slot)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access of a submission to one resource, for the ordering check."""
+
+    resource: Resource
+    write: bool
+
+
+Accesses = Callable[[], Sequence[Access]]
+"""Called only by a device that checks, so that a real GPU pays nothing for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel in both its forms. ``cuda_source``: the undecorated function that numba-cuda compiles, one thread's work.
+
+    ``twin``: the same work on host arrays, vectorised; a test proves the two equal.
+    """
+
+    name: str
+    cuda_source: Callable[..., None]
+    twin: Callable[..., None]
+
+
+class Memory(Protocol):
+    """A fixed range of bytes: ``kind`` is ``device``, or ``pinned`` (host memory that the device can address)."""
+
+    kind: str
+    nbytes: int
+    address: int
+
+    def read_now(self, offset: int, nbytes: int) -> bytes:
+        """The bytes as they are now, behind the back of all streams; for observers only."""
+        ...
+
+    def host_array(self) -> npt.NDArray[np.uint8]:
+        """Pinned memory (on ``sim`` any memory) as a NumPy array over the same bytes."""
+        ...
+
+    def free(self) -> None:
+        """Give the range back, once all work submitted so far has run. Idempotent."""
+        ...
+
+
+class Stream(Protocol):
+    """An in-order queue of device work. ``handle``: the raw stream number on a GPU."""
+
+    name: str
+    handle: int
+
+
+class Event(Protocol):
+    """A point in a stream."""
+
+    def done(self) -> bool:
+        """Whether the work before it has run. Never blocks."""
+        ...
+
+
+class Gate(Protocol):
+    """A closed gate on a stream: work submitted behind it does not run until it opens."""
+
+    label: str
+
+    def open(self) -> None:
+        """Let the stream go on. Idempotent."""
+        ...
+
+
+class Graph(Protocol):
+    """A captured sequence of submissions."""
+
+    def launch(self, stream: Stream, site: str) -> None:
+        """Submit a replay of it to a stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a piece of work stands: the closed gates before it, and, where known, a vector clock.
+
+    ``clock``: by stream name, how many submissions to that stream it runs after.
+    """
+
+    gates: frozenset[str]
+    clock: Mapping[str, int] | None
+
+
+class Device(Protocol):
+    """Streams, events, memory. No call but ``sync`` blocks the CPU."""
+
+    kind: str
+
+    def stream(self, name: str) -> Stream:
+        """A new stream. ``name`` must be new on this device."""
+        ...
+
+    def external_stream(self, handle: Any) -> Stream:
+        """A stream that somebody else made (a raw handle, or a torch or CuPy stream)."""
+        ...
+
+    def allocate(self, kind: str, nbytes: int, name: str) -> Memory:
+        """``device`` or ``pinned`` memory, zeroed. Raises ``DeviceError`` if there is not enough."""
+        ...
+
+    def launch(self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str) -> None:
+        """Submit a kernel. ``args``: ``Memory`` (the kernel sees its address as a uint8 array), or ints."""
+        ...
+
+    def upload(self, stream: Stream, source: Memory, source_offset: int, target: Memory, target_offset: int, nbytes: int, accesses: Accesses, site: str) -> None:
+        """Submit one contiguous copy, either direction."""
+        ...
+
+    def host_task(self, stream: Stream, task: Callable[[], None], accesses: Accesses, site: str) -> None:
+        """Submit work of the host (file access) in stream order. An exception in it becomes a fault of the device."""
+        ...
+
+    def record(self, stream: Stream, site: str) -> Event:
+        """An event after all work submitted to ``stream`` so far."""
+        ...
+
+    def wait(self, stream: Stream, event: Event, site: str) -> None:
+        """Order later work of ``stream`` after ``event``."""
+        ...
+
+    def gate(self, stream: Stream, label: str) -> Gate:
+        """Close a gate on a stream."""
+        ...
+
+    def begin_capture(self, stream: Stream) -> None:
+        """Begin capturing what is launched on ``stream``."""
+        ...
+
+    def end_capture(self, stream: Stream) -> Graph:
+        """End the capture."""
+        ...
+
+    def sync(self, stream: Stream | None) -> None:
+        """Wait on the CPU for a stream or for all. Raises ``DeviceBlocked`` if a closed gate holds it up."""
+        ...
+
+    def settle(self) -> None:
+        """Let everything run that no closed gate holds up; on a GPU, wait for it. For observers only."""
+        ...
+
+    def position(self, of: Stream | Event) -> Position:
+        """Where the next submission to a stream, or an event, stands."""
+        ...
+
+    def submitted(self, stream: Stream) -> int:
+        """How many submissions ``stream`` has had: the stream's own component of the vector clock."""
+        ...
+
+    def faults(self) -> tuple[str, ...]:
+        """Every problem found so far (unordered accesses, failed host tasks), one readable text each."""
+        ...
+
+    def at_step(self, step: int, text: str) -> None:
+        """Tell the device which operation the following submissions belong to, for its reports."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back. Idempotent."""
+        ...
+
+
+class DeviceError(Exception):
+    """The device cannot do what was asked (no GPU, not enough memory)."""
+
+
+class DeviceBlocked(DeviceError):
+    """A wait on the CPU that could never end, because a gate is closed."""

@@ -1,0 +1,152 @@
+"""What a manager is built from (rules, section 1): layers, buffers, levels.
+
+These models say what may be written down. What follows from them (layer groups, pools, pool groups, slot
+counts) are rules, and each system derives it for itself.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+DEFAULT_PRIORITY = 35
+"""Eviction priority of a page whose request or seed names none (R10.2)."""
+
+
+class Level(IntEnum):
+    """A storage level, hottest first (R1.2)."""
+
+    GPU = 0
+    HOST = 1
+    DISK = 2
+
+    @property
+    def label(self) -> str:
+        """The name that scenarios use."""
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, label: str) -> Level:
+        """The level that a scenario calls ``label`` (``gpu``, ``host`` or ``disk``)."""
+        return cls[label.upper()]
+
+
+class LevelKind(StrEnum):
+    """How YAML names a level."""
+
+    GPU = "gpu"
+    HOST = "host"
+    DISK = "disk"
+
+    @property
+    def level(self) -> Level:
+        """The level's number."""
+        return Level.of(self.value)
+
+
+class LayerKind(StrEnum):
+    """What a layer keeps per request: history blocks, or one state (R1.3)."""
+
+    ATTENTION = "attention"
+    SSM = "ssm"
+
+
+class Model(BaseModel):
+    """Base of everything that YAML may contain: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class BufferConfig(Model):
+    """One named buffer of a layer (R1.3): ``bytes`` per block of ``tokens_per_block`` tokens."""
+
+    role: str = Field(min_length=1)
+    bytes: int = Field(gt=0)
+    sparse: bool = False
+    tokens_per_block: int | None = Field(default=None, gt=0)
+
+
+class LayerConfig(Model):
+    """A layer and its buffers (R1.3, R1.4)."""
+
+    name: str = Field(min_length=1)
+    kind: LayerKind = Field(default=LayerKind.ATTENTION, strict=False)
+    sliding_window: int | None = Field(default=None, gt=0)
+    sink_tokens: int | None = Field(default=None, ge=0)
+    buffers: tuple[BufferConfig, ...] = Field(min_length=1, strict=False)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the layer's buffers are sparse; all agree (R1.4)."""
+        return self.buffers[0].sparse
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.sink_tokens is not None and self.sliding_window is None:
+            raise ValueError("sink_tokens needs a sliding_window (R1.3)")
+        if len({b.sparse for b in self.buffers}) > 1:
+            raise ValueError("all buffers of a layer must agree on sparse (R1.4)")
+        roles = [b.role for b in self.buffers]
+        if len(set(roles)) < len(roles):
+            raise ValueError("the roles of a layer's buffers must differ")
+        if self.kind is LayerKind.SSM:
+            if self.sparse:
+                raise ValueError("a buffer of an ssm layer cannot be sparse (R1.4)")
+            if self.sliding_window is not None:
+                raise ValueError("an ssm layer has no sliding_window (R1.3)")
+        return self
+
+
+class LevelConfig(Model):
+    """A storage level and its size: ``slots`` per pool group, or ``bytes`` in all (R1.2)."""
+
+    kind: LevelKind = Field(strict=False)
+    slots: int | None = Field(default=None, ge=0)
+    bytes: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.slots is None) == (self.bytes is None):
+            raise ValueError("a level has either slots or bytes (R1.2)")
+        return self
+
+
+class ManagerConfig(Model):
+    """A cache manager: page size, levels, layers."""
+
+    tokens_per_block: int = Field(ge=1)
+    levels: tuple[LevelConfig, ...] = Field(min_length=1, strict=False)
+    layers: tuple[LayerConfig, ...] = Field(min_length=1, strict=False)
+    max_util_for_resume: float = Field(default=1.0, ge=0.0, le=1.0, strict=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        kinds = [level.kind.level for level in self.levels]
+        if kinds != list(range(len(kinds))):
+            raise ValueError("levels must be gpu, then host, then disk, without a gap (R1.2)")
+        if self.levels[0].slots == 0:
+            raise ValueError("the gpu level needs at least one slot")
+        names = [layer.name for layer in self.layers]
+        if len(set(names)) < len(names):
+            raise ValueError("the names of the layers must differ")
+        if any(layer.sparse for layer in self.layers) and len(self.levels) < 2:
+            raise ValueError("a sparse buffer needs a host level (R1.4)")
+        for layer in self.layers:
+            for buffer in layer.buffers:
+                own = buffer.tokens_per_block
+                if own is not None and self.tokens_per_block % own:
+                    raise ValueError(
+                        f"tokens_per_block {own} of buffer {layer.name}.{buffer.role} must divide "
+                        f"the manager's {self.tokens_per_block} (R1.6)"
+                    )
+        return self
+
+
+def group_names(config: ManagerConfig) -> tuple[str, ...]:
+    """The layer groups' names, in order: each is named after its first layer (R1.5)."""
+    first: dict[tuple[object, ...], str] = {}
+    for layer in config.layers:
+        first.setdefault((layer.kind, layer.sliding_window, layer.sink_tokens, layer.sparse), layer.name)
+    return tuple(first.values())

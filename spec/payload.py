@@ -1,0 +1,43 @@
+"""What page payloads contain.
+
+A payload is named by a ``Content`` and expanded to bytes only where bytes are needed: the reference keeps
+the name, an implementation keeps the bytes, and the harness compares the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Content:
+    """The contents that one write puts into one page.
+
+    ``source`` is the name of the request that wrote, or ``seed:`` and the comma-separated tokens of the whole
+    prefix for a page that `seed_prefix` made (``beam`` and ``nth`` are 0 there). ``nth`` counts the writes
+    of that source into that page before this one: 0 for the first; 0 again after another source's content.
+    """
+
+    source: str
+    group: str
+    block: int
+    beam: int = 0
+    nth: int = 0
+
+
+def seed_content(tokens: tuple[int, ...], group: str, block: int) -> Content:
+    """The contents of a page seeded for the block that ends ``tokens``, the whole prefix."""
+    return Content("seed:" + ",".join(map(str, tokens)), group, block)
+
+
+def next_content(old: Content | None, source: str, group: str, block: int, beam: int = 0) -> Content:
+    """The contents of a write by ``source`` to a page that holds ``old``."""
+    nth = old.nth + 1 if old is not None and old.source == source and old.group == group else 0
+    return Content(source, group, block, beam, nth)
+
+
+def expand(content: Content, nbytes: int) -> bytes:
+    """The ``nbytes`` bytes of a payload: a fixed function of ``content``, different for different contents."""
+    text = f"{content.source}|{content.group}|{content.block}|{content.beam}|{content.nth}"
+    return hashlib.shake_128(text.encode()).digest(nbytes)
