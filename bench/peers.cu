@@ -1,0 +1,78 @@
+// Peers that the implementation is measured against, built with nvcc and called from Python by ctypes.
+// Every function submits to the stream it is given and returns 0 or the CUDA error code.
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <cstdint>
+#include <vector>
+
+// One copy call per page.
+extern "C" int copy_per_page(const char* source, char* target, const int32_t* pairs, int pages, size_t page_bytes, cudaStream_t stream) {
+    for (int i = 0; i < pages; ++i) {
+        cudaError_t error = cudaMemcpyAsync(target + size_t(pairs[2 * i + 1]) * page_bytes, source + size_t(pairs[2 * i]) * page_bytes, page_bytes,
+                                            cudaMemcpyDefault, stream);
+        if (error != cudaSuccess) return int(error);
+    }
+    return 0;
+}
+
+// One batched call for all pages.
+extern "C" int copy_batched(const char* source, char* target, const int32_t* pairs, int pages, size_t page_bytes, cudaStream_t stream) {
+    std::vector<CUdeviceptr> from(pages), to(pages);
+    std::vector<size_t> sizes(pages, page_bytes);
+    for (int i = 0; i < pages; ++i) {
+        from[i] = CUdeviceptr(source + size_t(pairs[2 * i]) * page_bytes);
+        to[i] = CUdeviceptr(target + size_t(pairs[2 * i + 1]) * page_bytes);
+    }
+    CUmemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    size_t first = 0;
+#if CUDA_VERSION >= 13000
+    return int(cuMemcpyBatchAsync(to.data(), from.data(), sizes.data(), pages, &attributes, &first, 1, stream));
+#else
+    size_t failed = 0;
+    return int(cuMemcpyBatchAsync(to.data(), from.data(), sizes.data(), pages, &attributes, &first, 1, &failed, stream));
+#endif
+}
+
+__global__ void gather(const char* source, char* target, const int32_t* pairs, int pages, size_t page_bytes) {
+    for (int page = blockIdx.x; page < pages; page += gridDim.x) {
+        const uint4* from = reinterpret_cast<const uint4*>(source + size_t(pairs[2 * page]) * page_bytes);
+        uint4* to = reinterpret_cast<uint4*>(target + size_t(pairs[2 * page + 1]) * page_bytes);
+#pragma unroll 4
+        for (size_t i = threadIdx.x; i < page_bytes / 16; i += blockDim.x) to[i] = from[i];
+    }
+}
+
+// A C++ kernel; `pairs` must be an address that the device can read.
+extern "C" int copy_kernel(const char* source, char* target, const int32_t* pairs, int pages, size_t page_bytes, int blocks, cudaStream_t stream) {
+    gather<<<blocks, 1024, 0, stream>>>(source, target, pairs, pages, page_bytes);
+    return int(cudaGetLastError());
+}
+
+// Publication by two copies per row and group: the row of the page table, and its count.
+extern "C" int publish_per_row(const int32_t* host_table, const int32_t* host_counts, int32_t* const* tables, int32_t* const* counts, const int32_t* rows,
+                               int dirty, int groups, int total_rows, int blocks, cudaStream_t stream) {
+    for (int i = 0; i < dirty; ++i) {
+        for (int g = 0; g < groups; ++g) {
+            size_t row = size_t(rows[i]);
+            cudaError_t error = cudaMemcpyAsync(tables[g] + row * blocks, host_table + (size_t(g) * total_rows + row) * blocks, size_t(blocks) * 4,
+                                                cudaMemcpyHostToDevice, stream);
+            if (error != cudaSuccess) return int(error);
+            error = cudaMemcpyAsync(counts[g] + row, host_counts + size_t(g) * total_rows + row, 4, cudaMemcpyHostToDevice, stream);
+            if (error != cudaSuccess) return int(error);
+        }
+    }
+    return 0;
+}
+
+// Publication by copying every table whole, dirty or not.
+extern "C" int publish_whole(const int32_t* host_table, const int32_t* host_counts, int32_t* const* tables, int32_t* const* counts, int groups, int total_rows,
+                             int blocks, cudaStream_t stream) {
+    for (int g = 0; g < groups; ++g) {
+        cudaError_t error = cudaMemcpyAsync(tables[g], host_table + size_t(g) * total_rows * blocks, size_t(total_rows) * blocks * 4, cudaMemcpyHostToDevice, stream);
+        if (error != cudaSuccess) return int(error);
+        error = cudaMemcpyAsync(counts[g], host_counts + size_t(g) * total_rows, size_t(total_rows) * 4, cudaMemcpyHostToDevice, stream);
+        if (error != cudaSuccess) return int(error);
+    }
+    return 0;
+}
