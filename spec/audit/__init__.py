@@ -1,0 +1,1 @@
+"""Checks of the checks: random lifecycles, failure sweeps, gate orders, mutants, vacuity."""

@@ -1,0 +1,372 @@
+"""Random lifecycles: a manager and a stream of operations, chosen with the state in view.
+
+Purely random calls rarely get anywhere interesting: nearly all fail on arguments. So a chooser looks at what
+the reference shows and mostly proposes calls that the state allows, aims at the boundaries (full levels, shared
+prefixes, block ends), and now and then proposes one that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from spec import ops
+from spec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, LevelKind, ManagerConfig, group_names
+from spec.observation import Observation, Phase, RequestStatus, RequestView
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a run of lifecycles may contain."""
+
+    faults: bool = True
+    gates: bool = True
+    disk: bool = True
+    beams: bool = True
+    ssm: bool = True
+    wild: float = 0.06
+    """Share of calls made without looking at the state."""
+
+
+STREAMS = ("exec", "side", "copy")
+_TOKENS = 3
+"""Few different tokens, so that prefixes meet."""
+
+
+def random_manager(rng: Random, profile: Profile) -> ManagerConfig:
+    """A small manager: one to four layers, tiny pools."""
+    layers: list[LayerConfig] = []
+    for number in range(rng.choice((1, 1, 2, 2, 3, 4))):
+        kind = rng.choice(("sparse", "sparse", "dense", "window", "sparse_window", "ssm" if profile.ssm else "dense"))
+        if number == 0 and kind in ("ssm", "window"):
+            kind = "sparse"
+        sparse = kind.startswith("sparse")
+        nbytes = rng.choice((16, 16, 32, 48))
+        buffers = [BufferConfig(role="key", bytes=nbytes, sparse=sparse)]
+        if rng.random() < 0.3:
+            buffers.append(BufferConfig(role="value", bytes=rng.choice((nbytes, 64)), sparse=sparse))
+        window = rng.choice((1, 2, 3, 5, 8)) if "window" in kind else None
+        sinks = rng.choice((None, 1, 4)) if window else None
+        layers.append(
+            LayerConfig(
+                name=f"l{number}",
+                kind=LayerKind.SSM if kind == "ssm" else LayerKind.ATTENTION,
+                sliding_window=window,
+                sink_tokens=sinks,
+                buffers=tuple(buffers),
+            )
+        )
+    levels = [LevelConfig(kind=LevelKind.GPU, slots=rng.randint(2, 9))]
+    if rng.random() < 0.95 or any(layer.sparse for layer in layers):
+        levels.append(LevelConfig(kind=LevelKind.HOST, slots=rng.randint(0, 7)))
+        if profile.disk and rng.random() < 0.4:
+            levels.append(LevelConfig(kind=LevelKind.DISK, slots=rng.randint(0, 6)))
+    utilisation = rng.choice((1.0, 1.0, 1.0, 0.75))
+    return ManagerConfig(
+        tokens_per_block=rng.choice((1, 2, 4, 4)), levels=tuple(levels), layers=tuple(layers), max_util_for_resume=utilisation
+    )
+
+
+@dataclass(slots=True)
+class Chooser:
+    """Chooses the next operation. Keeps only the labels that it has handed out."""
+
+    rng: Random
+    manager: ManagerConfig
+    profile: Profile = field(default_factory=Profile)
+    labels: int = 0
+    gates: dict[str, str] = field(default_factory=dict)
+    taken: list[str] = field(default_factory=list)
+    snapshots: list[str] = field(default_factory=list)
+
+    def next(self, seen: Observation) -> ops.Operation:
+        """An operation that makes sense, mostly, in the state that ``seen`` shows."""
+        makers = self._makers(seen)
+        names = list(makers)
+        while True:
+            name = self.rng.choices(names, [makers[n][0] for n in names])[0]
+            op = makers[name][1](seen)
+            if op is not None:
+                return op
+
+    def finish(self, seen: Observation) -> list[ops.Operation]:
+        """The operations that let go of everything: gates, slots, requests, batches."""
+        last: list[ops.Operation] = [ops.OpenGate.model_validate({"as": gate}) for gate in self.gates]
+        last += [ops.GiveSlots.model_validate({"as": label}) for label in self.taken]
+        last += [ops.Close(request=name) for name, view in seen.requests.items() if view.status is not RequestStatus.CLOSED]
+        last += [ops.CloseBatch(batch=name) for name in seen.batches]
+        last.append(ops.ClearReusable())
+        return last
+
+    # -- choice ---------------------------------------------------------------------------------------------
+
+    def _makers(self, seen: Observation) -> dict[str, tuple[int, Callable[[Observation], ops.Operation | None]]]:
+        makers: dict[str, tuple[int, Callable[[Observation], ops.Operation | None]]] = {
+            "create": (6, self._create),
+            "resume": (10, self._resume),
+            "resize": (16, self._resize),
+            "enter_decode": (7, self._enter_decode),
+            "commit": (10, self._commit),
+            "suspend": (4, self._suspend),
+            "close": (3, self._close),
+            "prefetch": (3, self._prefetch),
+            "offload": (1, self._offload),
+            "write": (2, self._write),
+            "publish": (6, self._publish),
+            "batch": (2, self._batch),
+            "membership": (5, self._membership),
+            "tables": (3, self._tables),
+            "tree": (3, self._tree),
+            "slots": (2, self._slots),
+            "request_small": (4, self._request_small),
+        }
+        if self.profile.gates:
+            makers["gate"] = (4, self._gate)
+        if self.profile.faults:
+            makers["fail_copy"] = (2, self._fail_copy)
+        if self.profile.beams:
+            makers["beams"] = (1, self._beams)
+        return makers
+
+    def _label(self, kind: str) -> str:
+        self.labels += 1
+        return f"{kind}{self.labels}"
+
+    def _live(self, seen: Observation, *status: RequestStatus) -> list[tuple[str, RequestView]]:
+        wanted = status or (RequestStatus.ACTIVE, RequestStatus.SUSPENDED)
+        return [(name, view) for name, view in seen.requests.items() if view.status in wanted]
+
+    def _some(self, seen: Observation, *status: RequestStatus) -> tuple[str, RequestView] | None:
+        if self.rng.random() < self.profile.wild and seen.requests:
+            name = self.rng.choice(list(seen.requests))
+            return name, seen.requests[name]
+        live = self._live(seen, *status)
+        return self.rng.choice(live) if live else None
+
+    def _stream(self) -> str:
+        return self.rng.choice(STREAMS)
+
+    def _level(self) -> LevelKind:
+        return self.rng.choice(self.manager.levels).kind
+
+    def _some_tokens(self, count: int) -> tuple[int, ...]:
+        return tuple(self.rng.choice((0, 0, 1, 2)) % _TOKENS for _ in range(count))
+
+    def _prefix(self, seen: Observation) -> tuple[int, ...]:
+        """Tokens that match something of the tree, often with a tail of their own."""
+        base: tuple[int, ...] = ()
+        if seen.tree and self.rng.random() < 0.8:
+            base = self.rng.choice(seen.tree).tokens
+            base = base[: self.rng.randint(0, len(base))] if self.rng.random() < 0.4 else base
+        return base + self._some_tokens(self.rng.randint(0, 2 * self.manager.tokens_per_block))
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    def _create(self, seen: Observation) -> ops.Operation | None:
+        if len(self._live(seen)) >= 5:
+            return None
+        tpb = self.manager.tokens_per_block
+        prompt = self.rng.choice((None, None, tpb, 2 * tpb)) if self.profile.beams else None
+        priority = self.rng.choice((35, 35, 35, 10, 60))
+        tokens = self._prefix(seen) if self.rng.random() < 0.8 else None
+        return ops.Create(request=f"r{self.rng.randint(0, 7)}", tokens=tokens, prompt_length=prompt, priority=priority)
+
+    def _resume(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.SUSPENDED)
+        if some is None:
+            return None
+        stream: str | None = self.rng.choice(("default", "default", "exec", "side", None))
+        return ops.Resume(request=some[0], stream=stream, decode=self.rng.choice((None, None, None, True, True, False)))
+
+    def _resize(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.ACTIVE)
+        if some is None:
+            return None
+        name, view = some
+        tpb = self.manager.tokens_per_block
+        roll = self.rng.random()
+        if roll < 0.12:
+            return ops.Resize(request=name)
+        if roll < 0.2:
+            return ops.Resize(request=name, capacity=max(view.history, view.capacity - self.rng.randint(1, 2 * tpb)))
+        if view.phase is Phase.DECODE:
+            history = min(view.capacity, view.history + self.rng.randint(0, tpb + 1))
+        else:
+            history = view.history + self.rng.randint(0, 2 * tpb + 1)
+        capacity = max(view.capacity, history) + self.rng.choice((0, 0, 1, tpb, 2 * tpb))
+        if self.rng.random() < self.profile.wild:
+            history, capacity = self.rng.randint(-1, 12), self.rng.randint(-1, 12)
+        return ops.Resize(request=name, capacity=capacity, history=history)
+
+    def _enter_decode(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.ACTIVE)
+        if some is None:
+            return None
+        return ops.AdmitGeneration(request=some[0]) if self.rng.random() < 0.2 else ops.EnterDecode(request=some[0])
+
+    def _commit(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.ACTIVE)
+        if some is None:
+            return None
+        name, view = some
+        tpb = self.manager.tokens_per_block
+        room = view.capacity - view.committed
+        count = (
+            self.rng.randint(0, min(max(room, 0), 2 * tpb))
+            if self.rng.random() > self.profile.wild
+            else self.rng.randint(0, 3 * tpb)
+        )
+        known = [block.tokens for block in seen.tree if len(block.tokens) > view.committed]
+        tokens = self._some_tokens(count)
+        if known and self.rng.random() < 0.5:
+            tokens = self.rng.choice(known)[view.committed : view.committed + count]
+        return ops.Commit(request=name, tokens=tokens, end=self.rng.random() < 0.1)
+
+    def _suspend(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.ACTIVE)
+        return None if some is None else ops.Suspend(request=some[0])
+
+    def _close(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen)
+        return None if some is None else ops.Close(request=some[0])
+
+    def _prefetch(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.SUSPENDED)
+        return None if some is None else ops.Prefetch(request=some[0], level=self._level())
+
+    def _offload(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.ACTIVE)
+        if some is None or some[1].history < self.manager.tokens_per_block:
+            return None
+        complete = some[1].history // self.manager.tokens_per_block
+        return ops.Offload(request=some[0], blocks=tuple(self.rng.randrange(complete) for _ in range(self.rng.randint(1, 2))))
+
+    def _write(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.ACTIVE)
+        if some is None:
+            return None
+        tpb = self.manager.tokens_per_block
+        first, last = some[1].history // tpb, -(-some[1].capacity // tpb)
+        if first >= last:
+            return None
+        return ops.Write(request=some[0], blocks=(self.rng.randrange(first, last),))
+
+    def _beams(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen, RequestStatus.ACTIVE)
+        return None if some is None else ops.SetBeamWidth(request=some[0], width=self.rng.choice((1, 2, 2, 3)))
+
+    def _request_small(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen)
+        if some is None:
+            return None
+        name = some[0]
+        roll = self.rng.randrange(6)
+        if roll == 0:
+            return ops.SetStream(request=name, stream=self._stream())
+        if roll == 1 and self.snapshots:
+            return ops.Acknowledge(request=name, version=self.rng.choice(["latest", *self.snapshots]))
+        if roll == 2:
+            return ops.BindRow(request=name, row=self.rng.randint(-1, 3))
+        if roll == 3:
+            label = self._label("snap")
+            self.snapshots.append(label)
+            return ops.TakeSnapshot.model_validate(
+                {"request": name, "group": self.rng.choice(group_names(self.manager)), "as": label}
+            )
+        if roll == 4:
+            return ops.RecordRead(request=name, stream=self._stream())
+        return ops.StopCommitting(request=name) if self.rng.random() < 0.3 else None
+
+    # -- batches --------------------------------------------------------------------------------------------
+
+    def _batch(self, seen: Observation) -> ops.Operation | None:
+        if len(seen.batches) >= 2:
+            return ops.CloseBatch(batch=self.rng.choice(list(seen.batches))) if self.rng.random() < 0.2 else None
+        name = self.rng.choice([n for n in ("b0", "b1", "b2") if n not in seen.batches])
+        return ops.MakeBatch(
+            name=name, rows=self.rng.randint(1, 3), blocks=self.rng.randint(2, 8), levels=self.rng.random() < 0.5
+        )
+
+    def _membership(self, seen: Observation) -> ops.Operation | None:
+        some = self._some(seen)
+        if some is None or not seen.batches:
+            return None
+        batch = self.rng.choice(list(seen.batches))
+        if some[1].batch == batch and self.rng.random() < 0.5:
+            return ops.Remove(batch=batch, request=some[0])
+        return ops.Add(batch=batch, request=some[0], row=self.rng.choice((None, None, 0, 1, 2)))
+
+    def _publish(self, seen: Observation) -> ops.Operation | None:
+        if not seen.batches:
+            return None
+        return ops.Publish(batch=self.rng.choice(list(seen.batches)), stream=self.rng.choice(("exec", "exec", "side")))
+
+    def _tables(self, seen: Observation) -> ops.Operation | None:
+        if not seen.batches:
+            return None
+        batch = self.rng.choice(list(seen.batches))
+        roll = self.rng.randrange(4)
+        if roll == 0:
+            return ops.WaitReady(batch=batch, stream=self._stream())
+        if roll == 1:
+            return ops.RecordRead(batch=batch, stream=self._stream())
+        view = seen.batches[batch]
+        tpb = self.manager.tokens_per_block
+        capacities: list[int | None] = []
+        histories: list[int | None] = []
+        for name in view.rows:
+            member = seen.requests.get(name) if name is not None else None
+            if member is None or member.status is not RequestStatus.ACTIVE or self.rng.random() < 0.3:
+                capacities.append(None)
+                histories.append(None)
+                continue
+            history = member.history + self.rng.randint(0, tpb)
+            if member.phase is Phase.DECODE:
+                history = min(history, member.capacity)
+            capacities.append(min(max(member.capacity, history) + self.rng.choice((0, tpb)), view.blocks * tpb))
+            histories.append(min(history, capacities[-1] or 0) if history >= member.history else member.history)
+        return ops.ResizeBatch(batch=batch, capacities=tuple(capacities), histories=tuple(histories))
+
+    # -- tree, slots, device --------------------------------------------------------------------------------
+
+    def _tree(self, seen: Observation) -> ops.Operation | None:
+        roll = self.rng.random()
+        if roll < 0.45:
+            groups = group_names(self.manager)
+            some = None if self.rng.random() < 0.7 else tuple(sorted(self.rng.sample(groups, self.rng.randint(1, len(groups)))))
+            return ops.SeedPrefix(
+                tokens=self._prefix(seen), level=self._level(), groups=some, priority=self.rng.choice((35, 35, 10, 60))
+            )
+        if roll < 0.55:
+            return ops.ClearReusable()
+        level, group = self.rng.choice(list(seen.pools))
+        count = len(seen.pools[level, group].evictable)
+        return ops.Evict(level=LevelKind(level.label), group=group, pages=self.rng.randint(1, max(1, count))) if count else None
+
+    def _slots(self, seen: Observation) -> ops.Operation | None:
+        if self.taken and self.rng.random() < 0.6:
+            label = self.taken.pop(self.rng.randrange(len(self.taken)))
+            return ops.GiveSlots.model_validate({"as": label})
+        level, group = self.rng.choice(list(seen.pools))
+        free = seen.pools[level, group].free
+        if not free:
+            return None
+        label = self._label("taken")
+        self.taken.append(label)
+        count: int | str = "all" if self.rng.random() < 0.3 else self.rng.randint(1, free)
+        return ops.TakeSlots.model_validate({"level": level.label, "group": group, "count": count, "as": label})
+
+    def _gate(self, seen: Observation) -> ops.Operation | None:
+        if self.gates and (len(self.gates) >= 3 or self.rng.random() < 0.6):
+            label = self.rng.choice(list(self.gates))
+            del self.gates[label]
+            return ops.OpenGate.model_validate({"as": label})
+        label = self._label("gate")
+        stream = self._stream()
+        self.gates[label] = stream
+        return ops.CloseGate.model_validate({"stream": stream, "as": label})
+
+    def _fail_copy(self, seen: Observation) -> ops.Operation | None:
+        direction = self.rng.choice(list(ops.Direction))
+        return ops.FailCopy(direction=direction, call=self.rng.choice((1, 1, 1, 2)), queued=self.rng.random() < 0.5)
