@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 Resource = tuple[Hashable, ...]
-"""What an access touches, finest first agreed: ``("slot", level, pool_group, slot)``, ``("staging", batch, n)``, ``("table", batch, row)``, ``("file", pool_group, slot)``."""
+"""What an access touches, finest first agreed: ``("slot", level, pool_group, slot)``, ``("staging", batch, n)``,
+``("table", batch, row)``, ``("file", pool_group, slot)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +27,36 @@ class Access:
 
 
 Accesses = Callable[[], Sequence[Access]]
-"""Called only by a device that checks, so that a real GPU pays nothing for it."""
+"""Called only by a device that checks, at the submission, so that a real GPU pays nothing for it; once more at each replay of
+a graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A kernel in both its forms. ``cuda_source``: the undecorated function that numba-cuda compiles, one thread's work.
 
-    ``twin``: the same work on host arrays, vectorised; a test proves the two equal.
+    ``twin``: the same work on host arrays, vectorised; a test proves the two equal. Both are called with the arguments of the
+    launch alone, in that order: a ``Memory`` as a writable, contiguous one-dimensional uint8 array over all its bytes, an int
+    as an int (int64 on the GPU; with ``cuda.grid(1)`` and ``cuda.gridsize(1)`` the threads share the work). ``name`` is unique
+    in the program.
     """
 
     name: str
     cuda_source: Callable[..., None]
     twin: Callable[..., None]
+
+
+POISON = 0xDD
+"""The byte that ``Device.poison`` writes."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Site:
+    """A place that waits, records or submits. ``kind``: ``wait``, ``record``, ``submit`` or ``host``; a mutant drops a wait or
+    a record."""
+
+    name: str
+    kind: str
 
 
 class Memory(Protocol):
@@ -72,7 +90,14 @@ class Event(Protocol):
     """A point in a stream."""
 
     def done(self) -> bool:
-        """Whether the work before it has run. Never blocks."""
+        """Whether the work before it has run. Never blocks.
+
+        True is truthful: the CPU may touch at once what that work used, and the check counts a later ``host_access`` as
+        ordered after it. On ``sim`` it is true if, and only if, no closed gate is upstream, since a real device would have got
+        there: the work before the event is then run, and no other, before the answer. It orders nothing on the device: keep
+        waiting for an event that is done (cheap; a GPU may leave it out). Observers ask ``Device.position(event).gates``
+        instead, which runs nothing and teaches nothing.
+        """
         ...
 
 
@@ -115,18 +140,33 @@ class Device(Protocol):
         ...
 
     def external_stream(self, handle: Any) -> Stream:
-        """A stream that somebody else made (a raw handle, or a torch or CuPy stream)."""
+        """A stream that somebody else made (a raw handle, or a torch or CuPy stream). The same handle gives the same stream.
+
+        On ``sim`` any name or number will do; a name of a stream of this device gives that stream.
+        """
         ...
 
     def allocate(self, kind: str, nbytes: int, name: str) -> Memory:
         """``device`` or ``pinned`` memory, zeroed. Raises ``DeviceError`` if there is not enough."""
         ...
 
-    def launch(self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str) -> None:
+    def launch(
+        self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str
+    ) -> None:
         """Submit a kernel. ``args``: ``Memory`` (the kernel sees its address as a uint8 array), or ints."""
         ...
 
-    def upload(self, stream: Stream, source: Memory, source_offset: int, target: Memory, target_offset: int, nbytes: int, accesses: Accesses, site: str) -> None:
+    def upload(
+        self,
+        stream: Stream,
+        source: Memory,
+        source_offset: int,
+        target: Memory,
+        target_offset: int,
+        nbytes: int,
+        accesses: Accesses,
+        site: str,
+    ) -> None:
         """Submit one contiguous copy, either direction."""
         ...
 
@@ -147,11 +187,14 @@ class Device(Protocol):
         ...
 
     def begin_capture(self, stream: Stream) -> None:
-        """Begin capturing what is launched on ``stream``."""
+        """Begin capturing what is launched on ``stream``: launches, copies and host tasks, nothing else, until ``end_capture``.
+
+        Raises ``DeviceError`` while a capture runs. A wait, record, gate or sync on the stream in capture is a ``DeviceError``.
+        """
         ...
 
     def end_capture(self, stream: Stream) -> Graph:
-        """End the capture."""
+        """End the capture. ``DeviceError`` if ``stream`` is not in capture."""
         ...
 
     def sync(self, stream: Stream | None) -> None:
@@ -167,7 +210,30 @@ class Device(Protocol):
         ...
 
     def submitted(self, stream: Stream) -> int:
-        """How many submissions ``stream`` has had: the stream's own component of the vector clock."""
+        """How many submissions ``stream`` has had: the stream's own component of the vector clock.
+
+        Launches, copies, host tasks, replays and gates count; waits and records do not.
+        """
+        ...
+
+    def host_access(self, accesses: Accesses, site: str) -> None:
+        """Declare that the CPU itself accesses memory now (it fills a staging buffer, say), for the check (R7.6).
+
+        In order only after what the CPU knows to be over: events whose ``done()`` was true, streams that it has synced.
+        """
+        ...
+
+    def poison(self, memory: Memory, ranges: Sequence[tuple[int, int]], after: Sequence[Event], site: str) -> Event | None:
+        """Overwrite ``(offset, nbytes)`` ranges with ``POISON`` bytes once the events in ``after`` have passed, if the device
+        has poison on.
+
+        Returns the event that takes the place of ``after`` as the fence of these ranges (it adds no order of its own), or
+        ``None`` where poison is off: keep the old fence. Waits for nothing but ``after``: no stream is shared with other work.
+        """
+        ...
+
+    def sites(self) -> frozenset[Site]:
+        """Every site that this device has seen, so that mutants can be enumerated."""
         ...
 
     def faults(self) -> tuple[str, ...]:

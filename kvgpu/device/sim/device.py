@@ -1,0 +1,338 @@
+"""The simulated device itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.device.api import POISON, Accesses, DeviceBlocked, DeviceError, Event, Kernel, Memory, Position, Site, Stream
+from kvgpu.device.sim.check import Mark, OrderCheck, caller
+from kvgpu.device.sim.graph import Captured, SimGraph
+from kvgpu.device.sim.memory import SimMemory
+from kvgpu.device.sim.options import SimOptions, choice
+from kvgpu.device.sim.run import run_all, run_until
+from kvgpu.device.sim.streams import NOTHING, Clock, Gates, Item, SimEvent, SimGate, SimStream, joined
+from kvgpu.device.sites import note
+
+
+class SimDevice:
+    """A ``Device`` in host memory. Nothing runs when it is submitted: only ``settle``, ``sync`` and an event that answers
+    that it is done run work, as the edges allow, in the order of the schedule. Calls are serialised by the caller (R12.1).
+    """
+
+    kind = "sim"
+
+    def __init__(self, options: SimOptions | None = None) -> None:
+        """Raises ``DeviceError`` for an unknown schedule."""
+        self.options = options if options is not None else SimOptions()
+        self._choose = choice(self.options.schedule)
+        self._check = OrderCheck() if self.options.check else None
+        self._streams: dict[str, SimStream] = {}
+        self._external: dict[int | str, SimStream] = {}
+        self._busy: dict[SimStream, None] = {}
+        self._order = 0
+        self._bytes = 0
+        self._step = (0, "")
+        self._faults: list[str] = []
+        self._sites: set[tuple[str, str]] = set()
+        self._synced: Clock = NOTHING
+        self._capture: tuple[SimStream, list[Captured]] | None = None
+        self._closed = False
+
+    # Streams and memory
+
+    def stream(self, name: str) -> SimStream:
+        """See ``Device.stream``. Raises ``DeviceError`` if the name is taken."""
+        self._must_be_open()
+        if name in self._streams:
+            raise DeviceError(f"stream {name!r} exists already: give each stream of a device its own name")
+        stream = self._streams[name] = SimStream(name, len(self._streams) + 1)
+        return stream
+
+    def external_stream(self, handle: Any) -> SimStream:
+        """See ``Device.external_stream``."""
+        if isinstance(handle, SimStream):
+            return handle
+        key = handle if isinstance(handle, str) else int(getattr(handle, "cuda_stream", getattr(handle, "ptr", handle)))
+        if isinstance(key, str) and key in self._streams:
+            return self._streams[key]
+        if key not in self._external:
+            self._external[key] = self.stream(f"external {key}")
+        return self._external[key]
+
+    def allocate(self, kind: str, nbytes: int, name: str) -> SimMemory:
+        """See ``Device.allocate``. Raises ``DeviceError`` beyond ``SimOptions.memory_limit``."""
+        self._must_be_open()
+        if kind not in ("device", "pinned") or nbytes < 0:
+            raise DeviceError(
+                f"cannot allocate {nbytes} bytes of {kind!r} memory for {name!r}: "
+                f"expected 'device' or 'pinned', and a size from 0"
+            )
+        limit = self.options.memory_limit
+        if self._bytes + nbytes > limit:
+            raise DeviceError(
+                f"{nbytes} bytes for {name!r} and the {self._bytes} in use are more than the limit of {limit} bytes "
+                f"of the simulated device: "
+                f"make the pools smaller or raise memory_limit"
+            )
+        self._bytes += nbytes
+        return SimMemory(kind, nbytes, name, self._given_back)
+
+    def _given_back(self, nbytes: int) -> None:
+        self._bytes -= nbytes
+
+    # Submissions
+
+    def launch(
+        self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str
+    ) -> None:
+        """See ``Device.launch``. Runs the twin; an exception in it is a fault."""
+        if blocks < 1 or threads < 1:
+            raise DeviceError(
+                f"kernel {kernel.name!r} launched with {blocks} blocks of {threads} threads: expected at least 1 of each"
+            )
+        values = [arg.array() if isinstance(arg, SimMemory) else int(arg) for arg in args]
+        self._submit(stream, partial(kernel.twin, *values), accesses, site)
+
+    def upload(
+        self,
+        stream: Stream,
+        source: Memory,
+        source_offset: int,
+        target: Memory,
+        target_offset: int,
+        nbytes: int,
+        accesses: Accesses,
+        site: str,
+    ) -> None:
+        """See ``Device.upload``. Raises ``DeviceError`` outside the memory."""
+        a, b = _own_memory(source), _own_memory(target)
+        a.check_range(source_offset, nbytes)
+        b.check_range(target_offset, nbytes)
+        copy = partial(
+            np.copyto, b.array()[target_offset : target_offset + nbytes], a.array()[source_offset : source_offset + nbytes]
+        )
+        self._submit(stream, copy, accesses, site)
+
+    def host_task(self, stream: Stream, task: Callable[[], None], accesses: Accesses, site: str) -> None:
+        """See ``Device.host_task``."""
+        self._submit(stream, task, accesses, site)
+
+    def _submit(self, stream: Stream, work: Callable[[], None], accesses: Accesses, site: str) -> None:
+        own = self._own(stream)
+        if self._capture is not None and own is self._capture[0]:
+            self._seen(site, "submit")
+            self._capture[1].append(Captured(work, accesses, site))
+            return
+        self._catch_up(own)
+        own.submitted += 1
+        self._seen(site, "submit")
+        if self._check is None:
+            where = ""
+        else:
+            where = caller()
+            self._faults += self._check.submitted(Mark(own, own.submitted, site, where, self._step), accesses())
+        self._append(own, Item(self._next(), work=partial(self._run, work, site, where, self._step)))
+
+    def _run(self, work: Callable[[], None], site: str, where: str, step: tuple[int, str]) -> None:
+        try:
+            work()
+        except Exception as error:  # whatever host work raises is a finding of the run, not of the caller that lets it run
+            place = f"{where}, " if where else ""
+            self._faults.append(f"work failed: {site} ({place}step {step[0]}: {step[1]}): {type(error).__name__}: {error}")
+
+    def _append(self, stream: SimStream, item: Item) -> None:
+        stream.queue.append(item)
+        stream.appended += 1
+        self._busy[stream] = None
+
+    def _next(self) -> int:
+        self._order += 1
+        return self._order
+
+    def _catch_up(self, stream: SimStream) -> None:
+        # What the CPU has synced with comes before all that it submits afterwards.
+        stream.others = joined(stream.others, self._synced)
+
+    # Order
+
+    def record(self, stream: Stream, site: str) -> SimEvent:
+        """See ``Device.record``. A dropped site gives an event at the empty position: always done, ordering nothing."""
+        own = self._own(stream)
+        self._not_in_capture(own, f"record {site!r}")
+        self._seen(site, "record")
+        if site in self.options.drop_sites:
+            return SimEvent(None, 0, NOTHING, 0, frozenset(), self._force)
+        self._catch_up(own)
+        return SimEvent(own, own.appended, own.others, own.submitted, own.closed_gates(), self._force)
+
+    def wait(self, stream: Stream, event: Event, site: str) -> None:
+        """See ``Device.wait``. A dropped site does nothing."""
+        own = self._own(stream)
+        self._not_in_capture(own, f"wait {site!r}")
+        self._seen(site, "wait")
+        assert isinstance(event, SimEvent)
+        if site not in self.options.drop_sites:
+            self._order_after(own, event)
+
+    def _order_after(self, own: SimStream, event: SimEvent) -> None:
+        if event.stream is None or event.stream is own:
+            return
+        own.others = joined(own.others, event.clock())
+        gates = event.closed_gates()
+        if not gates <= own.gates:
+            own.gates = own.closed_gates() | gates
+        if not event.passed():
+            self._append(own, Item(self._next(), event=event))
+
+    def gate(self, stream: Stream, label: str) -> SimGate:
+        """See ``Device.gate``."""
+        own = self._own(stream)
+        self._not_in_capture(own, f"gate {label!r}")
+        gate = SimGate(label)
+        own.gates = own.closed_gates() | {gate}
+        own.submitted += 1
+        self._append(own, Item(self._next(), gate=gate))
+        return gate
+
+    def position(self, of: Stream | Event) -> Position:
+        """See ``Device.position``. Runs nothing."""
+        if isinstance(of, SimStream):
+            self._catch_up(of)
+        assert isinstance(of, SimStream | SimEvent)
+        return Position(frozenset(gate.label for gate in of.closed_gates()), of.clock())
+
+    def submitted(self, stream: Stream) -> int:
+        """See ``Device.submitted``."""
+        return self._own(stream).submitted
+
+    # Capture
+
+    def begin_capture(self, stream: Stream) -> None:
+        """See ``Device.begin_capture``."""
+        own = self._own(stream)
+        if self._capture is not None:
+            raise DeviceError(f"stream {self._capture[0].name!r} is in capture already: end that capture first")
+        self._capture = (own, [])
+
+    def end_capture(self, stream: Stream) -> SimGraph:
+        """See ``Device.end_capture``."""
+        own = self._own(stream)
+        if self._capture is None or self._capture[0] is not own:
+            raise DeviceError(f"stream {own.name!r} is not in capture: call begin_capture on it first")
+        work = tuple(self._capture[1])
+        self._capture = None
+        return SimGraph(work, self._submit)
+
+    def _not_in_capture(self, stream: SimStream, what: str) -> None:
+        if self._capture is not None and self._capture[0] is stream:
+            raise DeviceError(f"{what} on stream {stream.name!r}, which is in capture: end the capture first")
+
+    # Running
+
+    def sync(self, stream: Stream | None) -> None:
+        """See ``Device.sync``. Runs what the stream needs, and nothing else."""
+        streams = [*self._streams.values()] if stream is None else [self._own(stream)]
+        for each in streams:
+            self._not_in_capture(each, "sync")
+        for each in streams:
+            if gates := each.closed_gates():
+                raise DeviceBlocked(
+                    f"sync of stream {each.name!r} would never end: the closed {_labels(gates)} holds it up; "
+                    f"open it first, or wait for an event instead"
+                )
+        for each in streams:
+            run_until(each, each.appended)
+            self._synced = joined(self._synced, each.clock())
+        self._tell_host(self._synced)
+
+    def settle(self) -> None:
+        """See ``Device.settle``."""
+        run_all(self._busy, self._choose)
+        self._busy = {stream: None for stream in self._busy if stream.queue}
+
+    def _force(self, event: SimEvent) -> None:
+        if event.stream is not None and not self._closed:
+            run_until(event.stream, event.position)
+            self._tell_host(event.clock())
+
+    def _tell_host(self, clock: Clock) -> None:
+        if self._check is not None:
+            self._check.host_knows = joined(self._check.host_knows, clock)
+
+    # Checks and reports
+
+    def host_access(self, accesses: Accesses, site: str) -> None:
+        """See ``Device.host_access``."""
+        self._seen(site, "host")
+        if self._check is not None:
+            self._faults += self._check.submitted(Mark(None, 0, site, caller(), self._step), accesses())
+
+    def poison(self, memory: Memory, ranges: Sequence[tuple[int, int]], after: Sequence[Event], site: str) -> SimEvent | None:
+        """See ``Device.poison``. Each call is a queue of its own, so that no poisoning waits for another."""
+        if not self.options.poison:
+            return None
+        self._must_be_open()
+        own = _own_memory(memory)
+        for offset, nbytes in ranges:
+            own.check_range(offset, nbytes)
+        queue = SimStream(f"poison: {site}", 0, clocked=False)
+        for event in after:
+            assert isinstance(event, SimEvent)
+            self._order_after(queue, event)
+        self._append(queue, Item(self._next(), work=partial(_fill, own.array(), tuple(ranges))))
+        return SimEvent(queue, queue.appended, queue.others, 0, queue.closed_gates(), self._force)
+
+    def sites(self) -> frozenset[Site]:
+        """See ``Device.sites``."""
+        return frozenset(Site(name, kind) for name, kind in self._sites)
+
+    def faults(self) -> tuple[str, ...]:
+        """See ``Device.faults``."""
+        return tuple(self._faults)
+
+    def at_step(self, step: int, text: str) -> None:
+        """See ``Device.at_step``."""
+        self._step = (step, text)
+
+    def close(self) -> None:
+        """See ``Device.close``. Work that has not run is discarded."""
+        self._closed = True
+        self._busy = {}
+        for stream in self._streams.values():
+            stream.queue.clear()
+
+    def _seen(self, site: str, kind: str) -> None:
+        if (site, kind) not in self._sites:
+            self._sites.add((site, kind))
+            note(Site(site, kind))
+
+    def _own(self, stream: Stream) -> SimStream:
+        self._must_be_open()
+        if not isinstance(stream, SimStream):
+            raise DeviceError(f"{stream!r} is no stream of the simulated device: use stream() or external_stream()")
+        return stream
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise DeviceError("the device is closed: open another one")
+
+
+def _own_memory(memory: Memory) -> SimMemory:
+    if not isinstance(memory, SimMemory):
+        raise DeviceError(f"{memory!r} is no memory of the simulated device: use allocate()")
+    return memory
+
+
+def _fill(array: npt.NDArray[np.uint8], ranges: tuple[tuple[int, int], ...]) -> None:
+    for offset, nbytes in ranges:
+        array[offset : offset + nbytes] = POISON
+
+
+def _labels(gates: Gates) -> str:
+    names = sorted(gate.label for gate in gates)
+    return f"gate {names[0]!r}" if len(names) == 1 else "gates " + ", ".join(map(repr, names))

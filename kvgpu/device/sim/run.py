@@ -1,0 +1,88 @@
+"""Running queued work: what the dependencies allow, in the order that a policy chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvgpu.device.sim.options import Choice
+from kvgpu.device.sim.streams import SimStream
+
+
+def advance(stream: SimStream, moved: list[SimStream]) -> bool:
+    """Retire waits and gates at the head that are over. True if work is at the head now.
+
+    A stream that stops at a wait is put on the waiters of the stream that it waits for; waiters of this one go to ``moved`` if
+    anything was retired here.
+    """
+    before = stream.retired
+    queue = stream.queue
+    ready = False
+    while queue:
+        head = queue[0]
+        if head.work is not None:
+            ready = True
+            break
+        if head.gate is not None and head.gate.closed:
+            break
+        if head.event is not None and not head.event.passed():
+            assert head.event.stream is not None
+            head.event.stream.waiters[stream] = None
+            break
+        queue.popleft()
+        stream.retired += 1
+    if stream.retired != before:
+        wake(stream, moved)
+    return ready
+
+
+def wake(stream: SimStream, moved: list[SimStream]) -> None:
+    """Have the streams that wait for ``stream`` looked at again."""
+    if stream.waiters:
+        moved.extend(stream.waiters)
+        stream.waiters = {}
+
+
+def run_head(stream: SimStream) -> None:
+    """Run the work at the head of a stream."""
+    item = stream.queue.popleft()
+    assert item.work is not None
+    item.work()
+    stream.retired += 1
+
+
+def run_all(streams: Iterable[SimStream], choose: Choice) -> None:
+    """Run everything that no closed gate holds up."""
+    looked_at = list(streams)
+    ready: dict[SimStream, None] = {}
+    while True:
+        while looked_at:
+            stream = looked_at.pop()
+            if advance(stream, looked_at):
+                ready[stream] = None
+        if not ready:
+            return
+        stream = choose(tuple(ready))
+        run_head(stream)
+        del ready[stream]
+        looked_at.append(stream)
+        wake(stream, looked_at)
+
+
+def run_until(stream: SimStream, position: int) -> None:
+    """Run what stands before a position of a stream, and nothing else. No closed gate may be upstream."""
+    needed = [(stream, position)]
+    while needed:
+        stream, position = needed[-1]
+        if stream.retired >= position:
+            needed.pop()
+            continue
+        head = stream.queue[0]
+        if head.work is not None:
+            run_head(stream)
+        elif head.event is not None and not head.event.passed():
+            assert head.event.stream is not None
+            needed.append((head.event.stream, head.event.position))
+        else:
+            assert head.gate is None or not head.gate.closed
+            stream.queue.popleft()
+            stream.retired += 1
