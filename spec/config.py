@@ -53,6 +53,15 @@ class LayerKind(StrEnum):
     SSM = "ssm"
 
 
+class ConfigError(ValueError):
+    """A configuration that the rules do not allow. ``path``: keys and list positions down to what is wrong."""
+
+    def __init__(self, message: str, *path: str | int) -> None:
+        """An error whose text is ``message``."""
+        super().__init__(message)
+        self.path = path
+
+
 class Model(BaseModel):
     """Base of everything that YAML may contain: immutable, unknown keys refused."""
 
@@ -85,17 +94,17 @@ class LayerConfig(Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.sink_tokens is not None and self.sliding_window is None:
-            raise ValueError("sink_tokens needs a sliding_window (R1.3)")
+            raise ConfigError("sink_tokens needs a sliding_window (R1.3)", "sink_tokens")
         if len({b.sparse for b in self.buffers}) > 1:
-            raise ValueError("all buffers of a layer must agree on sparse (R1.4)")
+            raise ConfigError("all buffers of a layer must agree on sparse (R1.4)", "buffers")
         roles = [b.role for b in self.buffers]
         if len(set(roles)) < len(roles):
-            raise ValueError("the roles of a layer's buffers must differ")
+            raise ConfigError("the roles of a layer's buffers must differ", "buffers")
         if self.kind is LayerKind.SSM:
             if self.sparse:
-                raise ValueError("a buffer of an ssm layer cannot be sparse (R1.4)")
+                raise ConfigError("a buffer of an ssm layer cannot be sparse (R1.4)", "buffers", 0, "sparse")
             if self.sliding_window is not None:
-                raise ValueError("an ssm layer has no sliding_window (R1.3)")
+                raise ConfigError("an ssm layer has no sliding_window (R1.3)", "sliding_window")
         return self
 
 
@@ -119,27 +128,29 @@ class ManagerConfig(Model):
     tokens_per_block: int = Field(ge=1)
     levels: tuple[LevelConfig, ...] = Field(min_length=1, strict=False)
     layers: tuple[LayerConfig, ...] = Field(min_length=1, strict=False)
-    max_util_for_resume: float = Field(default=1.0, ge=0.0, le=1.0, strict=False)
+    max_util_for_resume: float = Field(default=1.0, ge=0.0, le=1.0)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         kinds = [level.kind.level for level in self.levels]
-        if kinds != list(range(len(kinds))):
-            raise ValueError("levels must be gpu, then host, then disk, without a gap (R1.2)")
+        for number, kind in enumerate(kinds):
+            if kind != number:
+                raise ConfigError("levels must be gpu, then host, then disk, without a gap (R1.2)", "levels", number, "kind")
         if self.levels[0].slots == 0:
-            raise ValueError("the gpu level needs at least one slot")
+            raise ConfigError("the gpu level needs at least one slot (R1.2)", "levels", 0, "slots")
         names = [layer.name for layer in self.layers]
-        if len(set(names)) < len(names):
-            raise ValueError("the names of the layers must differ")
-        if any(layer.sparse for layer in self.layers) and len(self.levels) < 2:
-            raise ValueError("a sparse buffer needs a host level (R1.4)")
-        for layer in self.layers:
-            for buffer in layer.buffers:
+        for number, layer in enumerate(self.layers):
+            if layer.name in names[:number]:
+                raise ConfigError("the names of the layers must differ", "layers", number, "name")
+            if layer.sparse and len(self.levels) < 2:
+                raise ConfigError("a sparse buffer needs a host level (R1.4)", "layers", number, "buffers", 0, "sparse")
+            for place, buffer in enumerate(layer.buffers):
                 own = buffer.tokens_per_block
                 if own is not None and self.tokens_per_block % own:
-                    raise ValueError(
+                    raise ConfigError(
                         f"tokens_per_block {own} of buffer {layer.name}.{buffer.role} must divide "
-                        f"the manager's {self.tokens_per_block} (R1.6)"
+                        f"the manager's {self.tokens_per_block} (R1.6)",
+                        *("layers", number, "buffers", place, "tokens_per_block"),
                     )
         return self
 
