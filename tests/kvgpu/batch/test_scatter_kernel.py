@@ -1,0 +1,100 @@
+"""The scatter kernel and its NumPy twin write the same bytes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
+
+CASES = [(1, 1, 3, False), (3, 2, 5, True), (4, 1, 4 * THREADS * 3 + 5, True), (6, 3, 17, False)]
+"""Groups, rows, blocks, levels."""
+
+
+def a_publication(
+    seed: int, layout: TableLayout
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], tuple[int, ...], tuple[int, int]]:
+    """Random packed bytes, tables with old contents, the kernel's numbers, and its launch shape."""
+    rng = np.random.default_rng(seed)
+    dirty = np.sort(rng.choice(layout.rows, rng.integers(1, layout.rows + 1), replace=False))
+    lengths = rng.integers(0, layout.blocks + 1, dirty.size * layout.groups)
+    entries = int(lengths.sum())
+    staging = np.full(packed_size(lengths.size, dirty.size, entries, layout.levels), 0xDD, np.uint8)
+    packed = sections(staging, dirty.size, layout.groups, entries, layout.levels)
+    packed.rows[:] = dirty
+    packed.lengths[:] = lengths
+    packed.starts[:] = np.cumsum(lengths) - lengths
+    packed.counts[:] = rng.integers(0, 100, lengths.size)
+    packed.entries[:] = rng.integers(-1, 1000, entries)
+    packed.levels[:] = rng.integers(-1, 3, packed.levels.size)
+    tables = rng.integers(0, 256, layout.nbytes).astype(np.uint8)
+    blocks, chunks = scatter_shape(layout, dirty.size)
+    numbers = (
+        dirty.size,
+        layout.groups,
+        layout.rows,
+        layout.blocks,
+        entries,
+        layout.counts_offset,
+        layout.levels_offset,
+        int(layout.levels),
+        chunks,
+    )
+    return staging, tables, numbers, (blocks, THREADS)
+
+
+def compare_all() -> int:
+    """Run the kernel's source on numba's CUDA simulator against the twin; how many publications were equal."""
+    from numba import cuda
+
+    source = cuda.jit(SCATTER.cuda_source)
+    compared = 0
+    for seed, (groups, rows, blocks, levels) in enumerate(CASES):
+        staging, tables, numbers, shape = a_publication(seed, TableLayout(groups, rows, blocks, levels))
+        before, by_twin, by_source = tables.copy(), tables.copy(), tables.copy()
+        SCATTER.twin(staging, by_twin, *numbers)
+        source[shape](staging, by_source, *numbers)
+        assert np.array_equal(by_twin, by_source), f"twin and kernel differ for {CASES[seed]}"
+        assert not np.array_equal(by_twin, before)
+        compared += 1
+    return compared
+
+
+def test_kernel_source_equals_twin() -> None:
+    done = subprocess.run(
+        [sys.executable, __file__],
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(len(CASES))]
+
+
+def test_twin_writes_what_it_was_given_and_nothing_else() -> None:
+    layout = TableLayout(groups=2, rows=3, blocks=4, levels=True)
+    tables = np.zeros(layout.nbytes, np.uint8)
+    layout.fill_empty(tables)
+    staging = np.zeros(packed_size(2, 1, 5, levels=True), np.uint8)
+    packed = sections(staging, rows=1, groups=2, entries=5, levels=True)
+    packed.rows[:] = 1
+    packed.starts[:] = 0, 3
+    packed.lengths[:] = 3, 2
+    packed.counts[:] = 2, 0
+    packed.entries[:] = 7, 8, 9, 4, -1
+    packed.levels[:] = 1, 1, 0, 0, -1
+    blocks, chunks = scatter_shape(layout, 1)
+    SCATTER.twin(staging, tables, 1, 2, 3, 4, 5, layout.counts_offset, layout.levels_offset, 1, chunks)
+    assert blocks == 2
+    empty = [-1] * 4
+    assert layout.page_table(tables).tolist() == [[empty, [7, 8, 9, -1], empty], [empty, [4, -1, -1, -1], empty]]
+    assert layout.page_level(tables).tolist() == [[empty, [1, 1, 0, -1], empty], [empty, [0, -1, -1, -1], empty]]
+    assert layout.num_blocks(tables).tolist() == [[0, 2, 0], [0, 0, 0]]
+
+
+if __name__ == "__main__":
+    print(compare_all())
