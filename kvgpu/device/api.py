@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,8 @@ Resource = tuple[Hashable, ...]
 ``("table", batch, row)``, ``("file", pool_group, slot)``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One access of a submission to one resource, for the ordering check."""
+class Access(NamedTuple):
+    """One access of a submission to one resource, for the ordering check. A tuple, since there may be many."""
 
     resource: Resource
     write: bool

@@ -76,24 +76,24 @@ class OrderCheck:
         stream = mark.stream
         knows = self.host_knows if stream is None else stream.others
         name = "" if stream is None else stream.name
-        for access in accesses:
-            past = history.get(access.resource)
+        for resource, write in accesses:
+            past = history.get(resource)
             if past is None:
-                past = history[access.resource] = _History()
+                past = history[resource] = _History()
             last = past.write
             if last is not None:
                 before = last.stream
                 if before is not stream and before is not None and knows.get(before.name, 0) < last.count:
-                    found.setdefault((last, "writes"), []).append(access.resource)
-            if not access.write:
+                    found.setdefault((last, "writes"), []).append(resource)
+            if not write:
                 past.reads[name] = mark
                 continue
-            for read in past.reads.values():
-                before = read.stream
-                if before is not stream and before is not None and knows.get(before.name, 0) < read.count:
-                    found.setdefault((read, "reads"), []).append(access.resource)
             past.write = mark
             if past.reads:
+                for read in past.reads.values():
+                    before = read.stream
+                    if before is not stream and before is not None and knows.get(before.name, 0) < read.count:
+                        found.setdefault((read, "reads"), []).append(resource)
                 past.reads = {}
         if not found:
             return []
