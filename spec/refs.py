@@ -26,6 +26,7 @@ class RefError(ValueError):
     """
 
     def __init__(self, message: str, name: str = "", choices: Sequence[str] = ()) -> None:
+        """An error whose text is ``message``."""
         super().__init__(message)
         self.name = name
         self.choices = tuple(choices)

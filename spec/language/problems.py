@@ -1,0 +1,81 @@
+"""What can be wrong with a file, as data."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spec.scenario import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a file.
+
+    ``message``: what is wrong; ``expected``: what should stand there, if that is not obvious; ``hint``: the
+    nearest valid name.
+    """
+
+    position: Position
+    message: str
+    expected: str | None = None
+    hint: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The message without its position: what is wrong, what was expected, the nearest valid name."""
+        text = self.message
+        if self.expected is not None:
+            text += f": expected {self.expected}"
+        if self.hint is not None:
+            text += f"; did you mean {self.hint!r}?"
+        return text
+
+    def __str__(self) -> str:
+        """``file:line:column: message``, one line."""
+        return f"{self.position}: {self.text}"
+
+
+class ScenarioFileError(Exception):
+    """A file that is wrong. ``problems``: everything that was found, in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        """An error whose text is the problems, a line each."""
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The valid name that ``name`` was probably meant to be, if one is near enough."""
+    if len(name) > 100:  # difflib is quadratic, and nobody misspells that much
+        return None
+    pool = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(name.lower(), list(pool), n=1, cutoff=0.6)
+    return pool[found[0]] if found else None
+
+
+def listed(names: Iterable[object], word: str = "and") -> str:
+    """Names as a reader would list them: ``a, b and c``."""
+    texts = [str(name) for name in names]
+    if len(texts) < 2:
+        return "".join(texts)
+    return f"{', '.join(texts[:-1])} {word} {texts[-1]}"
+
+
+def shown(value: object) -> str:
+    """A YAML value as a message quotes it, short."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return repr(value) if len(value) <= 60 else repr(value[:57]) + "..."
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a mapping"
+    return repr(value)
