@@ -1,0 +1,182 @@
+"""Fences: sets of points in streams, kept as small integers in the tables of pages and slots.
+
+A *point* is an event that somebody recorded. A *fence* is what has to have run before something may be used: at most one
+point per stream, the latest. Pages and slots name a fence by its number in the ``FenceTable``, so that thousands of them share
+one and are merged, compared and waited for with array operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.device.api import Device, Event, Stream
+
+IntArray = npt.NDArray[np.int32]
+
+EMPTY = 0
+"""The number of the fence that waits for nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """An event and why it was kept. ``key``: the stream's name. ``number``: of two points of a stream, the greater is later.
+
+    ``site``: the rule that put it into a fence; a wait for the fence names it.
+    """
+
+    key: str
+    number: int
+    event: Event
+    site: str
+
+
+class Fence:
+    """An immutable set of points, by stream."""
+
+    __slots__ = ("_passed", "points")
+
+    def __init__(self, points: Iterable[Point] = ()) -> None:
+        """Keep the latest point of each stream."""
+        latest: dict[str, Point] = {}
+        for point in points:
+            old = latest.get(point.key)
+            if old is None or old.number < point.number:
+                latest[point.key] = point
+        self.points: tuple[Point, ...] = tuple(latest.values())
+        self._passed = not latest
+
+    def passed(self) -> bool:
+        """Whether all its work has run. Never blocks."""
+        if not self._passed:
+            self._passed = all(point.event.done() for point in self.points)
+        return self._passed
+
+
+class FenceTable:
+    """Fences by number. Numbers that no registered array names any more are used again."""
+
+    def __init__(self, device: Device) -> None:
+        """A table with the empty fence alone."""
+        self._device = device
+        self._fences: list[Fence | None] = [Fence()]
+        self._spare: list[int] = []
+        self._roots: list[IntArray] = []
+        self._passed = np.ones(256, dtype=np.bool_)
+        self._waiting: set[int] = set()
+        self._collect_at = 1024
+        self._counter = 0
+
+    def register(self, numbers: IntArray) -> IntArray:
+        """Have the table keep alive the fences that ``numbers`` names. Returns the array."""
+        self._roots.append(numbers)
+        return numbers
+
+    def replace(self, old: IntArray, new: IntArray) -> IntArray:
+        """A registered array was grown into a new one."""
+        self._roots = [new if root is old else root for root in self._roots]
+        return new
+
+    def record(self, stream: Stream, site: str, why: str | None = None) -> Point:
+        """An event after all work submitted to ``stream`` so far. ``why``: the site of waits for it, if another."""
+        self._counter += 1
+        return Point(stream.name, self._counter, self._device.record(stream, site), why or site)
+
+    def again(self, point: Point, why: str) -> Point:
+        """The same point, kept for another reason."""
+        return Point(point.key, point.number, point.event, why)
+
+    def foreign(self, key: str, event: Event, site: str) -> Point:
+        """A point of an event that was recorded elsewhere; of points with the same ``key`` the last made counts."""
+        self._counter += 1
+        return Point(key, self._counter, event, site)
+
+    def add(self, points: Iterable[Point]) -> int:
+        """The number of a fence of these points."""
+        fence = Fence(points)
+        if not fence.points:
+            return EMPTY
+        if self._spare:
+            number = self._spare.pop()
+            self._fences[number] = fence
+        else:
+            number = len(self._fences)
+            self._fences.append(fence)
+            if number >= len(self._passed):
+                self._passed = np.concatenate([self._passed, np.ones_like(self._passed)])
+        self._passed[number] = False
+        self._waiting.add(number)
+        return number
+
+    def __getitem__(self, number: int) -> Fence:
+        """A fence by its number."""
+        fence = self._fences[number]
+        assert fence is not None
+        return fence
+
+    def distinct(self, numbers: IntArray) -> list[Fence]:
+        """The fences that an array names, each once, without the empty one."""
+        if not numbers.size:
+            return []
+        first = int(numbers[0])
+        found = [first] if bool((numbers == first).all()) else np.unique(numbers).tolist()
+        return [self[number] for number in found if number != EMPTY]
+
+    def points(self, *arrays: IntArray) -> tuple[Point, ...]:
+        """The points of all fences that the arrays name: the latest of each stream."""
+        return Fence(point for numbers in arrays for fence in self.distinct(numbers) for point in fence.points).points
+
+    def merged(self, numbers: IntArray, points: Iterable[Point]) -> IntArray:
+        """For each fence of an array, one with ``points`` added."""
+        more = tuple(points)
+        if not more or not numbers.size:
+            return numbers.copy()
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        new = np.fromiter((self.add((*self[old].points, *more)) for old in unique.tolist()), np.int32, len(unique))
+        return np.asarray(new[inverse.reshape(-1)], dtype=np.int32)
+
+    def united(self, left: IntArray, right: IntArray) -> IntArray:
+        """Element by element, the fence of both."""
+        if not left.size or not (right != EMPTY).any():
+            return left.copy()
+        pairs, inverse = np.unique(np.stack([left, right]), axis=1, return_inverse=True)
+        new = np.fromiter((self._both(a, b) for a, b in pairs.T.tolist()), np.int32, pairs.shape[1])
+        return np.asarray(new[inverse.reshape(-1)], dtype=np.int32)
+
+    def _both(self, left: int, right: int) -> int:
+        if left == right or right == EMPTY:
+            return left
+        return right if left == EMPTY else self.add((*self[left].points, *self[right].points))
+
+    def passed(self, numbers: IntArray) -> npt.NDArray[np.bool_]:
+        """For each number, whether that fence had passed at the last ``refresh``."""
+        return self._passed[numbers]
+
+    def refresh(self) -> None:
+        """Look at the fences that have not passed yet (R7.2), and forget those that nobody names."""
+        if len(self._fences) - len(self._spare) > self._collect_at:
+            self._collect()
+        for number in [number for number in self._waiting if self[number].passed()]:
+            self._passed[number] = True
+            self._waiting.discard(number)
+
+    def _collect(self) -> None:
+        used = {EMPTY}
+        for root in self._roots:
+            used.update(np.unique(root).tolist())
+        for number, fence in enumerate(self._fences):
+            if fence is not None and number not in used:
+                self._fences[number] = None
+                self._passed[number] = True
+                self._waiting.discard(number)
+                self._spare.append(number)
+        self._collect_at = max(1024, 2 * len(used))
+
+    def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None) -> None:
+        """Order ``stream`` after points. ``site`` names the waits; without it, the reason that each point was kept for."""
+        for point in points:
+            if point.key != stream.name:
+                self._device.wait(stream, point.event, site or point.site)

@@ -1,0 +1,213 @@
+"""A request: its lengths, its stream, its row, and for each layer group an array from block to page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.device.api import Stream
+from kvgpu.fences import Fence
+from kvgpu.pages import NO_PAGE, PageTable
+from kvgpu.prefix_tree import Node
+from spec.observation import BAD, Phase, RequestStatus
+
+Int32 = npt.NDArray[np.int32]
+Int8 = npt.NDArray[np.int8]
+
+
+class Membership(Protocol):
+    """What a request knows of the batch that it is in. A batch implements it."""
+
+    name: str
+
+    def member_closed(self, request: Request) -> None:
+        """The request was closed, and the manager has taken it out already (R8.2)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot of (request, group, beam), R6.1. It never changes.
+
+    ``indices``: int32 ``[blocks]``, raw slots, BAD where there is none. ``levels``: int8 ``[blocks]``, -1 for none.
+    ``ready``: per block the fence of the mapped page, or ``None``.
+    """
+
+    request: str
+    group: int
+    beam: int
+    indices: Int32
+    levels: Int8
+    eligible: int
+    ready: Sequence[Fence | None]
+    row: int | None
+    version: int
+
+
+class GroupBlocks:
+    """The pages of one request in one layer group: int32 ``page[beams, room]`` and bool ``locked[beams, room]``.
+
+    A page that is not locked is held (R2.2): its index is BAD. Columns at ``room`` and beyond the request's blocks hold
+    ``NO_PAGE``.
+    """
+
+    __slots__ = ("_index", "_level", "_view_valid", "locked", "page")
+
+    def __init__(self) -> None:
+        """No blocks."""
+        self.page: Int32 = np.full((1, 8), NO_PAGE, dtype=np.int32)
+        self.locked: npt.NDArray[np.bool_] = np.zeros((1, 8), dtype=np.bool_)
+        self._index: list[Int32] = [np.full(8, BAD, dtype=np.int32)]
+        self._level: list[Int8] = [np.full(8, BAD, dtype=np.int8)]
+        self._view_valid = [True]
+
+    def reserve(self, blocks: int, beams: int) -> None:
+        """Make room for more blocks or beam rows."""
+        rows, room = self.page.shape
+        if blocks <= room and beams <= rows:
+            return
+        new_room = room if blocks <= room else max(blocks, 2 * room)
+        page = np.full((max(rows, beams), new_room), NO_PAGE, dtype=np.int32)
+        locked = np.zeros(page.shape, dtype=np.bool_)
+        page[:rows, :room] = self.page
+        locked[:rows, :room] = self.locked
+        self.page, self.locked = page, locked
+        self._index = [np.full(new_room, BAD, dtype=np.int32) for _ in range(page.shape[0])]
+        self._level = [np.full(new_room, BAD, dtype=np.int8) for _ in range(page.shape[0])]
+        self._view_valid = [False] * page.shape[0]
+
+    def changed(self) -> None:
+        """What the views show must be worked out anew."""
+        self._view_valid = [False] * len(self._view_valid)
+
+    def moved(self, blocks: Int32, slots: Int32, level: int) -> None:
+        """Locked pages of beam row 0 moved: keep a valid view in step, at the cost of those blocks alone."""
+        if self._view_valid[0]:
+            self._index[0][blocks] = slots
+            self._level[0][blocks] = level
+
+    def view(self, pages: PageTable, beam: int) -> tuple[Int32, Int8]:
+        """Index and level of each column, BAD and -1 where nothing is locked (R6.2)."""
+        if not self._view_valid[beam]:
+            page, locked = self.page[beam], self.locked[beam]
+            np.copyto(self._index[beam], np.where(locked, pages.slot[page], BAD))
+            np.copyto(self._level[beam], np.where(locked, pages.level[page], BAD))
+            self._view_valid[beam] = True
+        return self._index[beam], self._level[beam]
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request of one manager. Read it freely under the manager's lock; only the manager changes it.
+
+    ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
+    ends its committed path. ``groups``: its pages, by layer group. ``partial``: the first resume has to copy the matched
+    last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2).
+    """
+
+    name: str
+    uid: int
+    manager: object
+    table: PageTable
+    group_count: int
+    sparse: tuple[bool, ...]
+    ssm: tuple[bool, ...]
+    tokens_per_block: int
+    priority: int
+    prompt_length: int
+    tail: Node
+    status: RequestStatus = RequestStatus.SUSPENDED
+    phase: Phase = Phase.PREFILL
+    capacity: int = 0
+    history: int = 0
+    tokens: list[int] = field(default_factory=list)
+    stream: Stream | None = None
+    row: int | None = None
+    batch: Membership | None = None
+    beam_width: int = 1
+    beams_set: bool = False
+    version: int = 1
+    acknowledged: int | None = None
+    committing: bool = True
+    ended: bool = False
+    resumed: bool = False
+    partial: bool = False
+    maybe_deferred: bool = False
+    groups: list[GroupBlocks] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Start without blocks."""
+        self.groups = [GroupBlocks() for _ in range(self.group_count)]
+
+    @property
+    def active(self) -> bool:
+        """Whether it is active."""
+        return self.status is RequestStatus.ACTIVE
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self.status is RequestStatus.CLOSED
+
+    @property
+    def decoding(self) -> bool:
+        """Whether its phase is decode."""
+        return self.phase is Phase.DECODE
+
+    @property
+    def committed(self) -> int:
+        """How many tokens are committed."""
+        return len(self.tokens)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether its version is not the one last acknowledged (R6.5)."""
+        return self.version != self.acknowledged
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks its capacity takes; 0 when closed."""
+        return -(-self.capacity // self.tokens_per_block)
+
+    @property
+    def history_blocks(self) -> int:
+        """How many of its blocks are complete history."""
+        return self.history // self.tokens_per_block
+
+    def entries(self, group: int) -> int:
+        """How many entries a snapshot of a group has: one a block, one for the state of an SSM group (R1.3)."""
+        if self.closed:
+            return 0
+        return 1 if self.ssm[group] else self.blocks
+
+    def indices(self, group: int, beam: int = 0) -> Int32:
+        """int32 ``[entries]``: the raw slot of each block, BAD where none is mapped (R6.2).
+
+        A view that the next operation may change: copy what is kept.
+        """
+        return self.groups[group].view(self.table, beam)[0][: self.entries(group)]
+
+    def levels(self, group: int, beam: int = 0) -> Int8:
+        """int8 ``[entries]``: the level of each block, -1 where none is mapped. A view, as ``indices``."""
+        return self.groups[group].view(self.table, beam)[1][: self.entries(group)]
+
+    def eligible(self, group: int) -> int:
+        """How many leading blocks of complete history are mapped on the host (R6.3)."""
+        if not (self.active and self.decoding and self.sparse[group]):
+            return 0
+        on_host = self.levels(group)[: self.history_blocks] == 1
+        return len(on_host) if bool(on_host.all()) else int(np.argmin(on_host))
+
+    def pages(self, group: int) -> Int32:
+        """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""
+        found = self.groups[group].page[:, : max(self.entries(group), 0)].reshape(-1)
+        return found[found != NO_PAGE]
+
+    def locked_pages(self, group: int) -> Int32:
+        """The page numbers that it has locked in a group."""
+        blocks = self.groups[group]
+        return blocks.page[blocks.locked]
