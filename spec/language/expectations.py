@@ -197,6 +197,10 @@ def _inside(spot: _Spot, key: str, tree: Node) -> Iterator[Problem]:
                 for label in labels:
                     inner = _Spot(spot.known, spot.node, (*spot.where, request, label), key=True)
                     yield from inner.name("snapshot", label)
+        case "snapshot":
+            for label, parts in value.items():
+                if parts.get("row") == "unset":
+                    yield spot.inside(label, "row").problem("row is 'unset'", "a whole number or null")
         case "would_evict":
             for name, order in value.items():
                 for number, item in enumerate(order):

@@ -153,7 +153,7 @@ def _check_arguments(known: Known, parsed: Parsed) -> Iterable[Problem]:
 
 def _check_uses(known: Known, parsed: Parsed, argument: str, kind: str) -> Iterable[Problem]:
     value = _argument(parsed.step.op, argument)
-    if argument == "stream" and value == "default":  # left out: `exec`, or the stream that the request has
+    if {"as": "as_"}.get(argument, argument) not in parsed.step.op.model_fields_set:
         return
     names = value if isinstance(value, tuple) else (value,)
     for number, name in enumerate(names):
