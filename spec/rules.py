@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-_SECTION = re.compile(r"^## (\d+)\. (.+)$")
+_SECTION = re.compile(r"^## (?=\d+\. )", re.MULTILINE)
 _RULE = re.compile(r"^- (R\d+\.\d+) (.+)$")
 _DECISION = re.compile(r"^\s+- (.+)$")
 
@@ -47,21 +48,37 @@ def rule_ids() -> tuple[str, ...]:
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """The rules that a text in the form of ``docs/rules.md`` states. A line that continues a rule is joined to it."""
+    """The rules that a text in the form of ``docs/rules.md`` states.
+
+    A section that is prose alone, such as 9, is one rule with the number of the section: ``R9``. Section 0 states
+    the problem and is no rule.
+    """
     rules: list[Rule] = []
-    section = ""
-    for line in text.splitlines():
-        if found := _SECTION.match(line):
-            section = f"{found[1]}. {found[2]}"
-        elif found := _RULE.match(line):
-            rules.append(Rule(found[1], section, found[2], ()))
-        elif rules and rules[-1].section == section and line.strip():
-            last = rules[-1]
-            if found := _DECISION.match(line):
-                rules[-1] = Rule(last.id, section, last.text, (*last.decisions, found[1].strip()))
-            elif last.decisions:
-                joined = f"{last.decisions[-1]} {line.strip()}"
-                rules[-1] = Rule(last.id, section, last.text, (*last.decisions[:-1], joined))
-            else:
-                rules[-1] = Rule(last.id, section, f"{last.text} {line.strip()}", ())
+    for part in _SECTION.split(text)[1:]:
+        title, _, body = part.partition("\n")
+        lines = [line for line in body.splitlines() if line.strip()]
+        found = _rules_of(title.strip(), lines)
+        number = title.partition(".")[0]
+        if not found and number != "0":
+            found = [Rule(f"R{number}", title.strip(), " ".join(map(str.strip, lines)), ())]
+        rules.extend(found)
     return tuple(rules)
+
+
+def _rules_of(section: str, lines: Sequence[str]) -> list[Rule]:
+    """The numbered rules of a section. A line that continues a rule or a decision is joined to it."""
+    rules: list[Rule] = []
+    for line in lines:
+        if found := _RULE.match(line):
+            rules.append(Rule(found[1], section, found[2], ()))
+            continue
+        if not rules:  # what introduces the section
+            continue
+        last = rules[-1]
+        if found := _DECISION.match(line):
+            rules[-1] = replace(last, decisions=(*last.decisions, found[1]))
+        elif last.decisions:
+            rules[-1] = replace(last, decisions=(*last.decisions[:-1], f"{last.decisions[-1]} {line.strip()}"))
+        else:
+            rules[-1] = replace(last, text=f"{last.text} {line.strip()}")
+    return rules

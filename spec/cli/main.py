@@ -17,6 +17,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from spec.language.problems import nearest
+
 COMMANDS: dict[str, str] = {
     "run": "spec.cli.run:run",
     "check": "spec.cli.check:check",
@@ -43,9 +45,10 @@ class _Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, or ``None``."""
+        """The command of this name; a usage error, with the nearest name, if there is none."""
         if cmd_name not in COMMANDS:
-            return None
+            near = nearest(cmd_name, COMMANDS)
+            ctx.fail(f"No such command {cmd_name!r}." + (f" Did you mean {near!r}?" if near else ""))
         module, _, function = COMMANDS[cmd_name].partition(":")
         one = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         one.command(cmd_name)(_guarded(getattr(importlib.import_module(module), function)))
