@@ -9,13 +9,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.device.api import POISON, Accesses, DeviceBlocked, DeviceError, Event, Kernel, Memory, Position, Site, Stream
+from kvgpu.device.api import POISON, Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream
+from kvgpu.device.messages import (
+    CLOSED,
+    blocked,
+    capture_runs,
+    check_allocation,
+    check_launch,
+    failed_work,
+    foreign,
+    in_capture,
+    name_taken,
+    no_capture,
+)
 from kvgpu.device.sim.check import Mark, OrderCheck, caller
 from kvgpu.device.sim.graph import Captured, SimGraph
 from kvgpu.device.sim.memory import SimMemory
 from kvgpu.device.sim.options import SimOptions, choice
 from kvgpu.device.sim.run import run_all, run_until
-from kvgpu.device.sim.streams import NOTHING, Clock, Gates, Item, SimEvent, SimGate, SimStream, joined
+from kvgpu.device.sim.streams import NOTHING, Clock, Item, SimEvent, SimGate, SimStream, joined
 from kvgpu.device.sites import note
 
 
@@ -49,7 +61,7 @@ class SimDevice:
         """See ``Device.stream``. Raises ``DeviceError`` if the name is taken."""
         self._must_be_open()
         if name in self._streams:
-            raise DeviceError(f"stream {name!r} exists already: give each stream of a device its own name")
+            raise name_taken(name)
         stream = self._streams[name] = SimStream(name, len(self._streams) + 1)
         return stream
 
@@ -67,11 +79,7 @@ class SimDevice:
     def allocate(self, kind: str, nbytes: int, name: str) -> SimMemory:
         """See ``Device.allocate``. Raises ``DeviceError`` beyond ``SimOptions.memory_limit``."""
         self._must_be_open()
-        if kind not in ("device", "pinned") or nbytes < 0:
-            raise DeviceError(
-                f"cannot allocate {nbytes} bytes of {kind!r} memory for {name!r}: "
-                f"expected 'device' or 'pinned', and a size from 0"
-            )
+        check_allocation(kind, nbytes, name)
         limit = self.options.memory_limit
         if self._bytes + nbytes > limit:
             raise DeviceError(
@@ -91,10 +99,7 @@ class SimDevice:
         self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str
     ) -> None:
         """See ``Device.launch``. Runs the twin; an exception in it is a fault."""
-        if blocks < 1 or threads < 1:
-            raise DeviceError(
-                f"kernel {kernel.name!r} launched with {blocks} blocks of {threads} threads: expected at least 1 of each"
-            )
+        check_launch(kernel.name, blocks, threads)
         values = [arg.array() if isinstance(arg, SimMemory) else int(arg) for arg in args]
         self._submit(stream, partial(kernel.twin, *values), accesses, site)
 
@@ -142,8 +147,7 @@ class SimDevice:
         try:
             work()
         except Exception as error:  # whatever host work raises is a finding of the run, not of the caller that lets it run
-            place = f"{where}, " if where else ""
-            self._faults.append(f"work failed: {site} ({place}step {step[0]}: {step[1]}): {type(error).__name__}: {error}")
+            self._faults.append(failed_work(site, where, step, error))
 
     def _append(self, stream: SimStream, item: Item) -> None:
         stream.queue.append(item)
@@ -175,7 +179,8 @@ class SimDevice:
         own = self._own(stream)
         self._not_in_capture(own, f"wait {site!r}")
         self._seen(site, "wait")
-        assert isinstance(event, SimEvent)
+        if not isinstance(event, SimEvent):
+            raise foreign(event, "simulated", "event")
         if site not in self.options.drop_sites:
             self._order_after(own, event)
 
@@ -216,21 +221,21 @@ class SimDevice:
         """See ``Device.begin_capture``."""
         own = self._own(stream)
         if self._capture is not None:
-            raise DeviceError(f"stream {self._capture[0].name!r} is in capture already: end that capture first")
+            raise capture_runs(self._capture[0].name)
         self._capture = (own, [])
 
     def end_capture(self, stream: Stream) -> SimGraph:
         """See ``Device.end_capture``."""
         own = self._own(stream)
         if self._capture is None or self._capture[0] is not own:
-            raise DeviceError(f"stream {own.name!r} is not in capture: call begin_capture on it first")
+            raise no_capture(own.name)
         work = tuple(self._capture[1])
         self._capture = None
         return SimGraph(work, self._submit)
 
     def _not_in_capture(self, stream: SimStream, what: str) -> None:
         if self._capture is not None and self._capture[0] is stream:
-            raise DeviceError(f"{what} on stream {stream.name!r}, which is in capture: end the capture first")
+            raise in_capture(what, stream.name)
 
     # Running
 
@@ -241,10 +246,7 @@ class SimDevice:
             self._not_in_capture(each, "sync")
         for each in streams:
             if gates := each.closed_gates():
-                raise DeviceBlocked(
-                    f"sync of stream {each.name!r} would never end: the closed {_labels(gates)} holds it up; "
-                    f"open it first, or wait for an event instead"
-                )
+                raise blocked(each.name, (gate.label for gate in gates))
         for each in streams:
             run_until(each, each.appended)
             self._synced = joined(self._synced, each.clock())
@@ -282,7 +284,8 @@ class SimDevice:
             own.check_range(offset, nbytes)
         queue = SimStream(f"poison: {site}", 0, clocked=False)
         for event in after:
-            assert isinstance(event, SimEvent)
+            if not isinstance(event, SimEvent):
+                raise foreign(event, "simulated", "event")
             self._order_after(queue, event)
         self._append(queue, Item(self._next(), work=partial(_fill, own.array(), tuple(ranges))))
         return SimEvent(queue, queue.appended, queue.others, 0, queue.closed_gates(), self._force)
@@ -314,25 +317,20 @@ class SimDevice:
     def _own(self, stream: Stream) -> SimStream:
         self._must_be_open()
         if not isinstance(stream, SimStream):
-            raise DeviceError(f"{stream!r} is no stream of the simulated device: use stream() or external_stream()")
+            raise foreign(stream, "simulated", "stream")
         return stream
 
     def _must_be_open(self) -> None:
         if self._closed:
-            raise DeviceError("the device is closed: open another one")
+            raise DeviceError(CLOSED)
 
 
 def _own_memory(memory: Memory) -> SimMemory:
     if not isinstance(memory, SimMemory):
-        raise DeviceError(f"{memory!r} is no memory of the simulated device: use allocate()")
+        raise foreign(memory, "simulated", "memory")
     return memory
 
 
 def _fill(array: npt.NDArray[np.uint8], ranges: tuple[tuple[int, int], ...]) -> None:
     for offset, nbytes in ranges:
         array[offset : offset + nbytes] = POISON
-
-
-def _labels(gates: Gates) -> str:
-    names = sorted(gate.label for gate in gates)
-    return f"gate {names[0]!r}" if len(names) == 1 else "gates " + ", ".join(map(repr, names))

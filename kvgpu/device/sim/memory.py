@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.device.api import DeviceError
+from kvgpu.device.messages import check_range
 
 
 class SimMemory:
@@ -40,8 +41,7 @@ class SimMemory:
 
     def check_range(self, offset: int, nbytes: int) -> None:
         """Raise ``DeviceError`` unless the range lies inside."""
-        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
-            raise DeviceError(f"bytes [{offset}, {offset + nbytes}) are outside memory {self.name!r} of {self.nbytes} bytes")
+        check_range(self.name, self.nbytes, offset, nbytes)
 
     def free(self) -> None:
         """Give the range back. Idempotent."""
