@@ -123,7 +123,12 @@ def level_group(text: str, pools: Pools) -> tuple[Level, str]:
     """
     label, dot, group = text.partition(".")
     level = manager_level(label, pools)
-    return level, pool_of(level, group if dot else None, pools)
+    try:
+        return level, pool_of(level, group if dot else None, pools)
+    except RefError as error:
+        if dot:
+            raise
+        raise RefError(f"{text!r} {error}") from None
 
 
 def manager_level(label: str, pools: Pools) -> Level:
@@ -150,7 +155,7 @@ def pool_of(level: Level, group: str | None, pools: Pools) -> str:
         if len(here) == 1:
             return here[0][0]
         firsts = [pool[0] for pool in here]
-        raise RefError(f"{level.label} needs a group: it has several pool groups, those of {_list(firsts)}")
+        raise RefError(f"needs a group: the {level.label} level has the pool groups of {_list(firsts)}")
     for pool in here:
         if group in pool:
             return pool[0]

@@ -9,7 +9,7 @@ from spec.config import LevelKind
 from spec.language.known import Known, reference_problem
 from spec.language.messages import at
 from spec.language.nodes import Items, Key, Node, Table, plain
-from spec.language.problems import Problem, listed, nearest, shown
+from spec.language.problems import Problem, listed, nearest, one_of, shown
 from spec.language.steps import Parsed
 from spec.refs import GroupRef, RefError, batch_group, entry, level_group, one_group, page, pages, request_group, work
 
@@ -129,8 +129,8 @@ def _work(spot: _Spot, text: str) -> Iterator[Problem]:
         case "read":
             reads = [*spot.known.of("read"), *spot.known.of("table read")]
             if label.name not in reads:
-                there = f"one of {listed(reads, 'or')}" if reads else "a read_page, read_table or replay before this step"
-                yield spot.problem(f"unknown label {label.name!r} of a read", there, nearest(label.name, reads))
+                there = one_of(reads) if reads else "a read_page, read_table or replay before this step"
+                yield spot.problem(f"unknown read label {label.name!r}", there, nearest(label.name, reads))
         case "slot":
             pass
 
@@ -257,7 +257,7 @@ def _check_returns(known: Known, parsed: Parsed) -> Iterator[Problem]:
     for layer, requests in value.items():
         here = _Spot(known, parsed.node, ("returns", layer), key=True)
         if layer not in layers:
-            yield here.problem(f"unknown layer {layer!r}", f"one of {listed(layers, 'or')}", nearest(layer, layers))
+            yield here.problem(f"unknown layer {layer!r}", one_of(layers), nearest(layer, layers))
         for request, offsets in requests.items():
             yield from _Spot(known, parsed.node, ("returns", layer, request), key=True).name("request", request)
             yield from _rows(spot.inside(layer, request), [offsets])

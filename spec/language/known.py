@@ -8,7 +8,7 @@ from pathlib import Path
 from spec.config import ManagerConfig, group_names
 from spec.language.messages import at
 from spec.language.nodes import Key, Node
-from spec.language.problems import Problem, listed, nearest
+from spec.language.problems import Problem, nearest, one_of
 from spec.refs import Pools, RefError, pool_groups
 
 
@@ -20,31 +20,29 @@ class Known:
     manager: ManagerConfig
     groups: tuple[str, ...]
     pools: Pools
-    names: dict[str, list[str]] = field(default_factory=dict)
+    names: dict[str, dict[str, None]] = field(default_factory=dict)
 
     @classmethod
     def at_start(cls, path: Path, manager: ManagerConfig) -> Known:
         """Before the first step: the manager's own names alone."""
         return cls(path, manager, group_names(manager), pool_groups(manager))
 
-    def of(self, kind: str) -> list[str]:
-        """The names of this kind so far."""
-        return self.names.get(kind, [])
+    def of(self, kind: str) -> dict[str, None]:
+        """The names of this kind so far, in order."""
+        return self.names.get(kind, {})
 
     def introduce(self, kind: str, name: str) -> None:
         """From now on, there is a thing of this kind with this name."""
-        if name not in (names := self.names.setdefault(kind, [])):
-            names.append(name)
+        self.names.setdefault(kind, {})[name] = None
 
     def unknown(self, kind: str, name: str, node: Node, where: tuple[Key, ...], *, key: bool = False) -> Problem | None:
         """The problem of a name of this kind that no earlier step introduced."""
         names = self.of(kind)
         if name in names:
             return None
-        there = f"one of {listed(names, 'or')}" if names else f"a step before this one that makes it (there is no {kind} yet)"
-        what = "unknown label" if kind not in ("request", "batch", "stream") else "unknown"
-        text = f"{what} {name!r} of a {kind}" if what == "unknown label" else f"unknown {kind} {name!r}"
-        return Problem(at(self.path, node, where, key=key), text, there, nearest(name, names))
+        there = one_of(list(names)) if names else "a step before this one that makes it (there is none yet)"
+        what = kind if kind in ("request", "batch", "stream") else f"{kind} label"
+        return Problem(at(self.path, node, where, key=key), f"unknown {what} {name!r}", there, nearest(name, names))
 
 
 def reference_problem(known: Known, error: RefError, node: Node, where: tuple[Key, ...], *, key: bool = False) -> Problem:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spec.language.document import Document
 from spec.language.limits import check_memory
-from spec.language.messages import at, check
+from spec.language.messages import MAX_PROBLEMS, at, check
 from spec.language.names import check_names
 from spec.language.nodes import Items, Node, Refused, Table, plain, read_documents
 from spec.language.problems import Problem, ScenarioFileError, nearest, shown
@@ -87,6 +87,8 @@ def _scenario(path: Path, node: Node, index: int, max_pool_bytes: int) -> tuple[
     parsed: list[Parsed | Node] = []
     if isinstance(node, Table) and isinstance(steps := node.entries.get("steps"), Items):
         for number, tree in enumerate(steps.items):
+            if len(problems) > MAX_PROBLEMS:
+                return None, problems
             step = parse_step(path, tree, number)
             if isinstance(step, Parsed):
                 parsed.append(step)

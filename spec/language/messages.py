@@ -17,6 +17,11 @@ from spec.language.nodes import Items, Key, Node, Scalar, Table, find, plain
 from spec.language.problems import Problem, listed, nearest, shown
 from spec.scenario import Position
 
+MAX_PROBLEMS = 100
+"""How many problems of one mapping, or of the steps of one document, are looked at."""
+MAX_LISTED = 10
+"""How many valid names a message lists beside the nearest one."""
+
 _PLURALS = {"a whole number": "whole numbers", "true or false": "true or false", "a number": "numbers", "a mapping": "mappings"}
 _BOUNDS = {
     "greater_than": ("gt", "more than"),
@@ -45,6 +50,8 @@ def describe(annotation: Any) -> str:
     """What a value of this type is, as a message calls it."""
     if annotation is type(None):
         return "null"
+    if annotation is Any:
+        return "a value"
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return describe(args[0])
@@ -53,6 +60,8 @@ def describe(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return listed(dict.fromkeys(describe(arg) for arg in args), "or")
     if origin is tuple:
+        if args[0] is Any:
+            return "a list"
         inner = describe(args[0])
         return f"a list of {_PLURALS.get(inner, inner)}"
     simple = {int: "a whole number", bool: "true or false", float: "a number", str: "text"}
@@ -70,11 +79,11 @@ def at(path: Path, node: Node, where: tuple[Key, ...] = (), *, key: bool = False
 
 
 def named(where: tuple[Key, ...], name: str) -> str:
-    """What a message calls the value at ``where`` in the tree called ``name``: ``layers[0]``, ``capacity``."""
-    text = ""
+    """What a message calls the value at ``where`` in the tree called ``name``: ``manager.layers[0]``, ``capacity``."""
+    text = name if not where or isinstance(where[0], int) else ""
     for part in where:
-        text = f"{text or name}[{part}]" if isinstance(part, int) else part
-    return text or name
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
 
 
 def _quoted(value: object) -> str:
@@ -83,8 +92,10 @@ def _quoted(value: object) -> str:
 
 def _problems(path: Path, node: Node, wanted: Any, name: str, error: ValidationError) -> list[Problem]:
     found: dict[tuple[Key, ...], Problem] = {}
-    for detail in error.errors(include_url=False, include_input=False):
+    for detail in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
         where = _existing(node, detail["loc"])
+        if detail["type"] == "too_short" and _value(node, where):
+            continue  # pydantic does not count the entries that are wrong themselves
         if detail["type"] in ("missing", "extra_forbidden"):
             # The last part of such a location is a key, and several may be missing at one place.
             where = (*_existing(node, detail["loc"][:-1]), str(detail["loc"][-1]))
@@ -121,7 +132,10 @@ def _problem(path: Path, node: Node, wanted: Any, name: str, where: tuple[Key, .
 
 def unknown_key(position: Position, key: str, owner: str, keys: list[str]) -> Problem:
     """The problem of a key that ``owner`` does not have."""
-    return Problem(position, f"unknown key {key!r} in {owner}", listed(keys, "or") or "no keys", nearest(key, keys))
+    near = nearest(key, keys)
+    # A long list of keys says less than the one that was meant.
+    expected = None if near is not None and len(keys) > MAX_LISTED else listed(keys, "or") or "no keys"
+    return Problem(position, f"unknown key {key!r} in {owner}", expected, near)
 
 
 def keys_of(model: Any) -> list[str]:

@@ -14,7 +14,7 @@ from spec.language.expectations import check_expectations
 from spec.language.known import Known, reference_problem
 from spec.language.messages import at
 from spec.language.nodes import Key, Node, Table, plain
-from spec.language.problems import Problem, listed, nearest
+from spec.language.problems import Problem, nearest, one_of
 from spec.language.steps import Parsed
 from spec.ops import (
     Acknowledge,
@@ -181,7 +181,7 @@ def _check_groups(known: Known, parsed: Parsed) -> Iterable[Problem]:
             one_group(group, known.groups)
     except RefError as error:
         if getattr(op, "group", "") is None and where == parsed.where("group"):
-            yield Problem(at(known.path, parsed.node, (parsed.verb,), key=True), f"{parsed.verb}: {error}")
+            yield Problem(at(known.path, parsed.node, (parsed.verb,), key=True), f"{parsed.verb} {error}")
         else:
             yield reference_problem(known, error, parsed.node, where)
 
@@ -195,13 +195,11 @@ def _check_buffers(known: Known, parsed: Parsed) -> Iterable[Problem]:
         if op.layer in layers and op.role not in layers[op.layer]:
             roles = layers[op.layer]
             where = at(known.path, parsed.node, parsed.where("role"))
-            yield Problem(
-                where, f"the layer {op.layer!r} has no buffer {op.role!r}", listed(roles, "or"), nearest(op.role, roles)
-            )
+            yield Problem(where, f"the layer {op.layer!r} has no buffer {op.role!r}", one_of(roles), nearest(op.role, roles))
     for where_layer, name in named:
         if name not in layers:
             where = at(known.path, parsed.node, where_layer)
-            yield Problem(where, f"unknown layer {name!r}", f"one of {listed(layers, 'or')}", nearest(name, layers))
+            yield Problem(where, f"unknown layer {name!r}", one_of(list(layers)), nearest(name, layers))
 
 
 def _argument(op: Operation, name: str) -> object:

@@ -121,10 +121,7 @@ def read_documents(path: Path, data: bytes) -> list[Node]:
         reader.check_events(text)
         roots = list(yaml.compose_all(text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = error.problem or error.context or "it cannot be read"
-        raise Refused(Problem(reader.at(line, column), f"not YAML: {what}")) from None
+        raise Refused(reader.syntax(text, error)) from None
     except yaml.YAMLError as error:
         raise Refused(Problem(reader.at(1, 1), f"not YAML: {' '.join(str(error).split())}")) from None
     if not roots:
@@ -161,6 +158,21 @@ class _Reader:
     def refuse(self, node: Any, message: str, expected: str | None = None) -> Refused:
         """What to raise about a PyYAML node or event."""
         return Refused(Problem(self.at(node.start_mark.line + 1, node.start_mark.column + 1), message, expected))
+
+    def syntax(self, text: str, error: yaml.MarkedYAMLError) -> Problem:
+        """What PyYAML does not understand, and where what it was reading begins."""
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        lines = text.split("\n")
+        before, after = (lines[line - 1][: column - 1], lines[line - 1][column - 1 :]) if line <= len(lines) else ("", "")
+        if after.startswith("\t"):
+            return Problem(self.at(line, column), "not YAML: a tab where the indentation ends", "spaces")
+        if before.rstrip().endswith(("[-", ",-", " -")) and after.startswith((",", "]")):
+            return Problem(self.at(line, column), "not YAML: a dash with a space behind it begins a list", "'-' in quotes")
+        what = error.problem or "it cannot be read"
+        if error.context and error.context_mark and error.context_mark.line + 1 < line:
+            what += f", {error.context} that begins in line {error.context_mark.line + 1}"
+        return Problem(self.at(line, column), f"not YAML: {what}")
 
     def decode(self, data: bytes) -> str:
         if len(data) > MAX_FILE_BYTES:

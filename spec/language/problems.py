@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -50,7 +51,7 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     """The valid name that ``name`` was probably meant to be, if one is near enough."""
     if len(name) > 100:  # difflib is quadratic, and nobody misspells that much
         return None
-    pool = {choice.lower(): choice for choice in choices}
+    pool = {choice.lower(): choice for choice in itertools.islice(choices, 1000)}
     found = difflib.get_close_matches(name.lower(), list(pool), n=1, cutoff=0.6)
     return pool[found[0]] if found else None
 
@@ -63,11 +64,20 @@ def listed(names: Iterable[object], word: str = "and") -> str:
     return f"{', '.join(texts[:-1])} {word} {texts[-1]}"
 
 
+def one_of(names: Sequence[str]) -> str:
+    """What to expect where one of these names must stand; a long list is cut."""
+    if len(names) == 1:
+        return names[0]
+    if len(names) > 12:
+        return f"one of {', '.join(names[:10])} and {len(names) - 10} more"
+    return f"one of {listed(names, 'or')}"
+
+
 def shown(value: object) -> str:
     """A YAML value as a message quotes it, short."""
     match value:
         case None:
-            return "nothing"
+            return "null"
         case bool():
             return "true" if value else "false"
         case int() | float():

@@ -58,7 +58,7 @@ def _step() -> dict[str, Any]:
     kinds = [kind.value for kind in ErrorKind]
     properties["raises"] = {"description": "The kind of error that is meant (rules, section 9).", "enum": kinds}
     properties["expect"] = {"$ref": "#/$defs/Expect"}
-    properties["note"] = {"description": "A word to the reader.", "type": ["string", "null"]}
+    properties["note"] = {"description": "A word to the reader.", "type": "string"}
     mapping = {
         "type": "object",
         "properties": properties,

@@ -107,10 +107,11 @@ def _verb(path: Path, node: Table) -> str | Problem:
     verbs = [key for key in keys if key in VERBS]
     for key in keys:
         if key not in VERBS:
-            choices = [*VERBS, *BESIDE] if verbs else list(VERBS)
-            expected = listed(BESIDE, "or") if verbs else "a verb of the language"
-            what = "key" if verbs else "verb"
-            return Problem(at(path, node, (key,), key=True), f"unknown {what} {key!r} in a step", expected, nearest(key, choices))
+            where = at(path, node, (key,), key=True)
+            if verbs:
+                return Problem(where, f"unknown key {key!r} in a step", listed(BESIDE, "or"), nearest(key, [*BESIDE, *VERBS]))
+            near = nearest(key, VERBS)
+            return Problem(where, f"unknown verb {key!r}", None if near else f"one of {listed(VERBS, 'or')}", near)
     if not verbs:
         return Problem(at(path, node), "a step has no verb", "exactly one")
     if len(verbs) > 1:
@@ -184,7 +185,7 @@ def _expect(path: Path, node: Table, problems: list[Problem]) -> Expect:
     found: list[Problem] = []
     for key, value in tree.entries.items():
         if isinstance(value, Scalar) and value.value is None:
-            found.append(Problem(at(path, value), f"{key} is nothing", "an expectation"))
+            found.append(Problem(at(path, value), f"{key} is null", "what must hold"))
     events = tree.entries.get("events")
     rest = tree
     if isinstance(events, Items):
