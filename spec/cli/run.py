@@ -1,0 +1,204 @@
+"""``kvspec run``: scenarios through two systems, compared after every step."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spec.cli.check import MAX_SHOWN, suite_or_exit
+from spec.language.loader import DEFAULT_MAX_POOL_BYTES, read
+from spec.scenario import Scenario
+from spec.suite import scenario_files
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from spec.harness.difference import Result
+    from spec.harness.runner import Plan
+
+MAX_REPORTS = 10
+"""How many failures are shown in full without ``--verbose``."""
+
+
+class Device(StrEnum):
+    """Where the system under test works."""
+
+    AUTO = "auto"
+    SIM = "sim"
+    CUDA = "cuda"
+
+
+def run(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
+    system: Annotated[str, typer.Option(help="The system under test: a name, or package.module:Class.")] = "kvgpu",
+    against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
+    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
+    require_cuda: Annotated[bool, typer.Option("--require-cuda", help="Fail where there is no GPU.")] = False,
+    schedule: Annotated[
+        str | None, typer.Option(help="Order of device work on the simulated device: fifo, adversarial or seed=N.")
+    ] = None,
+    expression: Annotated[
+        str | None,
+        typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match: 'R4 and not sharing'."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many processes; one a core if left out, one for few scenarios.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the results as JUnit XML.")] = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Check the order of device accesses.")] = True,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every scenario and show every failure.")] = False,
+    max_pool_bytes: Annotated[
+        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+    ] = DEFAULT_MAX_POOL_BYTES,
+) -> None:
+    """Replay scenarios through two systems: exit 0 if all pass, 1 if one diverges or fails, 2 for a wrong file or usage."""
+    # Imported here, so that the help is quick.
+    from rich.console import Console
+
+    from spec.harness.runner import Plan, default_jobs
+
+    if schedule is not None and re.fullmatch(r"fifo|adversarial|seed=\d{1,18}", schedule) is None:
+        _refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
+    if require_cuda and device is Device.SIM:
+        _refuse("--require-cuda and --device sim contradict each other")
+    chosen = Device.CUDA if require_cuda else device
+    scenarios = _scenarios(paths, expression, max_pool_bytes)
+    options = {"device": chosen.value, "check": "on" if check else "off"}
+    if schedule is not None:
+        options["schedule"] = schedule
+    plan = Plan(system, against, options, max_pool_bytes)
+    jobs = jobs if jobs is not None else default_jobs(len(scenarios), chosen.value)
+    console = Console(highlight=False)
+    results = _run(plan, scenarios, jobs, console)
+    _show(console, plan, results, verbose, junit)
+    failed = any(result.verdict.value == "failed" for result in results)
+    unchecked = sum(result.verdict.value != "skipped" and result.device != "cuda" for result in results)
+    if require_cuda and unchecked:
+        console.print(f"--require-cuda: {unchecked} scenarios did not run on a GPU", style="red")
+        failed = True
+    if all(result.verdict.value == "skipped" for result in results):
+        _refuse("nothing was run: every scenario was skipped, which is not a pass")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _refuse(message: str) -> None:
+    typer.echo(message, err=True)
+    raise typer.Exit(2)
+
+
+def _scenarios(paths: list[Path] | None, expression: str | None, max_pool_bytes: int) -> list[Scenario]:
+    from spec.harness.select import SelectionError, select
+
+    asked = paths or [suite_or_exit()]
+    scenarios: list[Scenario] = []
+    wrong = 0
+    for path in scenario_files(asked):
+        loaded = read(path, max_pool_bytes=max_pool_bytes)
+        for problem in loaded.problems[:MAX_SHOWN]:
+            typer.echo(str(problem), err=True)
+        if len(loaded.problems) > MAX_SHOWN:
+            typer.echo(f"{path}: and {len(loaded.problems) - MAX_SHOWN} more problems", err=True)
+        wrong += bool(loaded.problems)
+        scenarios += loaded.scenarios
+    if wrong:
+        _refuse(f"{wrong} {'file is' if wrong == 1 else 'files are'} wrong: nothing was run")
+    if not scenarios:
+        _refuse(f"nothing to run: no scenario in {', '.join(map(str, asked))}: expected YAML files that say kvspec:")
+    if expression is None:
+        return scenarios
+    try:
+        chosen = select(scenarios, expression)
+    except SelectionError as error:
+        _refuse(str(error))
+    if not chosen:
+        _refuse(f"nothing to run: -k {expression!r} matches none of {len(scenarios)} scenarios, by name, tag or rule")
+    return chosen
+
+
+def _run(plan: Plan, scenarios: list[Scenario], jobs: int, console: Console) -> list[Result]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from spec.harness.runner import run_all
+    from spec.harness.systems import SystemNotFound, find_system
+
+    try:
+        for name in (plan.system, plan.against):
+            find_system(name)
+    except SystemNotFound as error:
+        _refuse(str(error))
+    found: dict[int, Result] = {}
+    failed = 0
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("replaying", total=len(scenarios), now="")
+        for number, result in run_all(plan, scenarios, jobs):
+            found[number] = result
+            failed += result.verdict.value == "failed"
+            progress.update(task, advance=1, now=f"{failed} failed" if failed else "")
+    return [found[number] for number in range(len(scenarios))]
+
+
+def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, junit: Path | None) -> None:
+    from rich.table import Table
+
+    from spec.harness.difference import Verdict
+    from spec.harness.junit import write_junit
+    from spec.harness.report import failure_report, plain, reproduce_command, summary
+
+    names = (plan.against, plan.system)
+    reports = {}
+    commands = {}
+    for number, result in enumerate(results):
+        if result.failure is not None:
+            commands[number] = reproduce_command(result, plan.system, plan.against, plan.options)
+            reports[number] = failure_report(result, names, commands[number])
+    shown = list(reports) if verbose else list(reports)[:MAX_REPORTS]
+    for number in shown:
+        console.print(reports[number], soft_wrap=True)
+        console.print()
+    table = Table("scenario", "file", "steps", "result", "time", box=None, pad_edge=False)
+    table.columns[2].justify = table.columns[4].justify = "right"
+    style = {Verdict.PASSED: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
+    for result in results:
+        verdict = f"[{style[result.verdict]}]{result.verdict.value}"
+        time = f"{result.seconds * 1000:.0f} ms"
+        table.add_row(_escaped(result.name), _escaped(result.position.path.name), str(result.steps), verdict, time)
+    console.print(table)
+    skipped: dict[str, int] = {}
+    for result in results:
+        if result.verdict is Verdict.SKIPPED:
+            skipped[result.reason] = skipped.get(result.reason, 0) + 1
+    for reason, count in sorted(skipped.items()):
+        console.print(f"skipped {count}: {reason}", style="yellow", markup=False)
+    if len(shown) < len(reports):
+        for number in list(reports)[len(shown) :]:
+            console.print(f"reproduce: {commands[number]}", markup=False, soft_wrap=True)
+    seconds = sum(result.seconds for result in results)
+    console.print(
+        f"{summary(results)} of {len(results)} scenarios, {sum(r.steps for r in results)} steps in {seconds:.1f} s of replay"
+    )
+    console.print(f"{plan.system} against {plan.against}", style="dim", markup=False)
+    unchecked = sum(result.device != "cuda" for result in results)
+    if unchecked:
+        console.print(f"{unchecked} of {len(results)} scenarios were not checked on a GPU")
+    if junit is not None:
+        try:
+            write_junit(junit, results, {number: plain(report) for number, report in reports.items()})
+        except OSError as error:
+            _refuse(f"--junit {junit}: cannot be written: {(error.strerror or 'no reason given').lower()}")
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

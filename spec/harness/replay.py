@@ -1,0 +1,257 @@
+"""Replaying a scenario through two systems, step by step, up to the first divergence."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from spec.harness.compare import Comparison, Shared, Side, inconsistencies
+from spec.harness.difference import Difference, Failure, Kind, Result, Verdict
+from spec.harness.expectations import compare_expectations
+from spec.harness.memory import Memory
+from spec.harness.naming import Index, page_name
+from spec.harness.outcomes import compare_outcomes
+from spec.harness.state import compare_state
+from spec.harness.systems import Factory, device_of, lacking, setup_for
+from spec.harness.tables import compare_tables
+from spec.observation import Observation
+from spec.refs import group_shapes
+from spec.scenario import Scenario, Step
+from spec.system import Outcome, System
+
+T = TypeVar("T")
+
+FRAMES = 5
+"""How many of the innermost frames of an exception a report shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A system's factory and the name by which reports call it."""
+
+    name: str
+    factory: Factory
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception that a system let out: what it was, and its innermost frames."""
+
+    text: str
+    frames: tuple[str, ...]
+
+
+Look = Callable[[Step, Observation, Observation], None]
+"""Called after each step that held, with what the reference and the implementation show."""
+
+
+def replay(
+    scenario: Scenario,
+    implementation: Named,
+    reference: Named,
+    options: Mapping[str, str] | None = None,
+    look: Look | None = None,
+) -> Result:
+    """Replay a scenario through both systems and compare after every step.
+
+    Stops at the first step with a difference and collects all differences of that step. Never raises for anything that a
+    system does.
+
+    :param options: handed to both systems in their ``Setup``.
+    :param look: called after each step that held.
+    """
+    start = time.perf_counter()
+    reasons = [
+        f"{named.name} lacks {', '.join(lack)}"
+        for named in (reference, implementation)
+        if (lack := lacking(scenario, named.factory))
+    ]
+    if reasons:
+        return _result(scenario, Verdict.SKIPPED, 0, start, reason="; ".join(dict.fromkeys(reasons)))
+    if not scenario.steps:
+        return _result(scenario, Verdict.FAILED, 0, start, failure=_nothing(scenario))
+    run = _Replay(scenario, implementation, reference, options or {}, look)
+    failure = run.build() or run.steps()
+    closing = run.close()
+    failure = failure or closing
+    verdict = Verdict.PASSED if failure is None else Verdict.FAILED
+    return _result(scenario, verdict, run.done, start, device=run.device, failure=failure)
+
+
+class _Replay:
+    def __init__(
+        self, scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str], look: Look | None
+    ) -> None:
+        self.scenario = scenario
+        self.names = (
+            reference.name,
+            implementation.name if implementation.name != reference.name else f"{implementation.name} (2)",
+        )
+        self.factories = (reference.factory, implementation.factory)
+        self.options = options
+        self.look = look
+        self.systems: list[System] = []
+        self.device = "unknown"
+        self.done = 0
+        groups = tuple(group_shapes(scenario.manager))
+        self.memories = (Memory(groups), Memory(groups))
+        self.indexes: tuple[Index | None, Index | None] = (None, None)
+        self.shared = Shared.of(scenario.manager)
+        self.touched: tuple[dict[object, int], dict[tuple[str, int], int]] = ({}, {})
+
+    def build(self) -> Failure | None:
+        setup = setup_for(self.scenario, self.options)
+        built: list[System | Raised] = []
+        for factory in self.factories:
+            system = _guarded(lambda factory=factory: factory(setup))  # type: ignore[misc]
+            built.append(system)
+            if not isinstance(system, Raised):
+                self.systems.append(system)
+        if any(isinstance(one, Raised) for one in built):
+            return self._raised(self.scenario.steps[0], "building the system", built)
+        self.device = device_of(self.systems[1])
+        return None
+
+    def steps(self) -> Failure | None:
+        for step in self.scenario.steps:
+            failure = self._step(step)
+            self.done += 1
+            if failure is not None:
+                return failure
+        return None
+
+    def close(self) -> Failure | None:
+        closed = [_guarded(system.close) for system in self.systems]
+        self.systems = []
+        if any(isinstance(one, Raised) for one in closed):
+            return self._raised(self.scenario.steps[-1], "closing the system", closed)
+        return None
+
+    def _step(self, step: Step) -> Failure | None:
+        outcomes: list[Outcome | Raised] = [_guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
+        if any(isinstance(one, Raised) for one in outcomes):
+            return self._raised(step, f"{step.op.verb}", outcomes)
+        seen: list[Index | Raised] = [_guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
+        if any(isinstance(one, Raised) for one in seen):
+            return self._raised(step, f"observing after {step.op.verb}", seen)
+        compared = _guarded(lambda: self._compare(step, outcomes, seen))
+        if isinstance(compared, Raised):
+            both: list[object] = [compared, compared]
+            return self._raised(step, "what was observed cannot be compared, is malformed", both)
+        comparison, differences = compared
+        if differences:
+            return self._failure(step, comparison, differences)
+        self.indexes = (comparison.reference.now, comparison.implementation.now)
+        self.touched = (dict(self.shared.touched_pages), dict(self.shared.touched_rows))
+        if self.look is not None:
+            self.look(step, comparison.reference.now.observation, comparison.implementation.now.observation)
+        return None
+
+    def _compare(
+        self, step: Step, outcomes: list[Outcome | Raised], seen: list[Index | Raised]
+    ) -> tuple[Comparison, tuple[Difference, ...]]:
+        sides = []
+        for name, memory, before, outcome, now in zip(self.names, self.memories, self.indexes, outcomes, seen, strict=True):
+            assert isinstance(outcome, Outcome) and isinstance(now, Index)
+            memory.update(step.number, step.op, outcome, before, now)
+            sides.append(Side(name, memory, before, now, outcome))
+        comparison = Comparison.of(step, sides[0], sides[1], self.shared)
+        return comparison, tuple(_all(comparison))
+
+    def _failure(self, step: Step, comparison: Comparison, differences: tuple[Difference, ...]) -> Failure:
+        touched: dict[str, int] = {}
+        before = self.indexes[0]
+        if before is not None:
+            pages: dict[str, int] = {}
+            for number, key in enumerate(before.keys):
+                if key in self.touched[0]:
+                    page = before.pages[number]
+                    names = [str(ref) for ref in page.refs] or [page_name(page)]
+                    pages.update(dict.fromkeys([*names, page_name(page)], self.touched[0][key]))
+            touched = {d.page: pages[d.page] for d in differences if d.page is not None and d.page in pages}
+        rows = {d.row: self.touched[1][d.row] for d in differences if d.row is not None and d.row in self.touched[1]}
+        touched.update({f"row {row} of {batch}": last for (batch, row), last in rows.items()})
+        gates = dict(comparison.reference.memory.gates)
+        return Failure(step.number, step.op.verb, step.position, step.last_line, differences, touched, gates)
+
+    def _raised(self, step: Step, doing: str, answers: Sequence[object]) -> Failure:
+        said = [one.text if isinstance(one, Raised) else "no exception" for one in answers]
+        frames = tuple(
+            f"{name}: {frame}"
+            for name, one in zip(self.names, answers, strict=False)
+            if isinstance(one, Raised)
+            for frame in one.frames
+        )
+        said += ["not built"] * (2 - len(said))
+        subject = f"the system raised: {doing}" if "compared" not in doing else doing
+        difference = Difference(Kind.RAISED, subject, said[0], said[1], identity=_exception_identity(answers), detail=frames)
+        gates = dict(self.memories[0].gates)
+        return Failure(step.number, step.op.verb, step.position, step.last_line, (difference,), gates=gates)
+
+
+def _all(c: Comparison) -> Iterator[Difference]:
+    yield from _faults(c)
+    yield from inconsistencies(c.reference, c)
+    yield from inconsistencies(c.implementation, c)
+    yield from compare_outcomes(c)
+    yield from compare_expectations(c)
+    yield from compare_state(c)
+    yield from compare_tables(c)
+
+
+def _faults(c: Comparison) -> Iterator[Difference]:
+    for place, side in enumerate((c.reference, c.implementation)):
+        for fault in side.now.observation.faults:
+            values = ("a fault", "-") if place == 0 else ("-", "a fault")
+            lines = fault.splitlines() or ["(no text)"]
+            yield Difference(Kind.FAULT, f"{side.name} reports", *values, identity=f"fault: {lines[0]}", detail=tuple(lines))
+
+
+def _guarded(call: Callable[[], T]) -> T | Raised:
+    try:
+        return call()
+    except Exception as error:  # a system's bug of any kind must become a report
+        # The first frame is this function's own.
+        frames = traceback.extract_tb(error.__traceback__)[1:][-FRAMES:]
+        lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
+        text = traceback.format_exception_only(error)[-1].strip()
+        return Raised(text, lines)
+
+
+def _exception_identity(answers: Sequence[object]) -> str:
+    for one in answers:
+        if isinstance(one, Raised):
+            place = one.frames[0].split(": ")[0] if one.frames else ""
+            return f"{one.text.split(':')[0]} at {place}"
+    return "raised"
+
+
+def _nothing(scenario: Scenario) -> Failure:
+    difference = Difference(Kind.EXPECTATION, "the scenario has no steps", "-", "-", expected="at least one step")
+    return Failure(0, "-", scenario.position, scenario.position.line, (difference,))
+
+
+def _result(
+    scenario: Scenario,
+    verdict: Verdict,
+    steps: int,
+    start: float,
+    device: str = "unknown",
+    reason: str = "",
+    failure: Failure | None = None,
+) -> Result:
+    return Result(
+        scenario.name,
+        scenario.position,
+        scenario.index,
+        scenario.rules,
+        verdict,
+        steps,
+        time.perf_counter() - start,
+        device,
+        reason,
+        failure,
+    )

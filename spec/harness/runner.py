@@ -1,0 +1,80 @@
+"""Running many scenarios, in this process or in several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from spec.harness.difference import Result
+from spec.harness.replay import Named, replay
+from spec.harness.systems import find_system
+from spec.language import load_file
+from spec.scenario import Scenario
+
+FEW = 24
+"""Up to so many scenarios, starting more processes costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to run: the names of the system under test and of the reference, the options of both, the memory limit of a file."""
+
+    system: str
+    against: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    max_pool_bytes: int = 1 << 30
+
+
+def default_jobs(scenarios: int, device: str) -> int:
+    """How many processes to use: one for few scenarios and on a GPU, else one a core."""
+    return 1 if scenarios <= FEW or device == "cuda" else min(os.cpu_count() or 1, scenarios)
+
+
+def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[int, Result]]:
+    """Run scenarios; yields the place of each in ``scenarios`` with its result, in the order in which they finish.
+
+    :raises SystemNotFound: a system of the plan is not there.
+    """
+    if jobs <= 1:
+        implementation, reference = _systems(plan.system, plan.against)
+        for number, scenario in enumerate(scenarios):
+            yield number, replay(scenario, implementation, reference, plan.options)
+        return
+    # A server process that has imported the systems and touched no device hands out workers cheaply.
+    context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(["spec.harness.runner", *_modules(plan)])
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
+        futures = {
+            pool.submit(_run_one, plan, scenario.position.path, scenario.index): number
+            for number, scenario in enumerate(scenarios)
+        }
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_one(plan: Plan, path: Path, index: int) -> Result:
+    implementation, reference = _systems(plan.system, plan.against)
+    return replay(_loaded(path, plan.max_pool_bytes)[index], implementation, reference, plan.options)
+
+
+@lru_cache(maxsize=4)
+def _systems(system: str, against: str) -> tuple[Named, Named]:
+    return Named(system, find_system(system)), Named(against, find_system(against))
+
+
+@lru_cache(maxsize=8)
+def _loaded(path: Path, max_pool_bytes: int) -> list[Scenario]:
+    return load_file(path, max_pool_bytes=max_pool_bytes)
+
+
+def _modules(plan: Plan) -> list[str]:
+    return [find_system(name).__module__ for name in (plan.system, plan.against)]
