@@ -149,6 +149,14 @@ class Device(Protocol):
         """``device`` or ``pinned`` memory, zeroed. Raises ``DeviceError`` if there is not enough."""
         ...
 
+    def prepare(self, kernel: Kernel, arrays: Sequence[bool]) -> None:
+        """Have a kernel compiled and loaded, so that its first launch is as cheap as the others and waits for nothing.
+
+        ``arrays``: for each argument whether it is a ``Memory``. Do so while no gate is closed: a GPU may wait for all work
+        meanwhile.
+        """
+        ...
+
     def launch(
         self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str
     ) -> None:

@@ -95,6 +95,9 @@ class SimDevice:
 
     # Submissions
 
+    def prepare(self, kernel: Kernel, arrays: Sequence[bool]) -> None:
+        """See ``Device.prepare``. A twin needs nothing."""
+
     def launch(
         self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str
     ) -> None:

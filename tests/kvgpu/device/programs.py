@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numba.cuda
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.device.api import Access, Accesses, Device, Kernel, Memory, Stream
 
+cuda: Any = numba.cuda
 Bytes = npt.NDArray[np.uint8]
 
 
 def _mix_cuda(target: Bytes, offset: int, value: int) -> None:
-    from numba import cuda
-
     if cuda.grid(1) == 0:
         target[offset] = (target[offset] * 31 + value) % 256
 
@@ -24,8 +25,6 @@ def _mix_twin(target: Bytes, offset: int, value: int) -> None:
 
 
 def _copy_cuda(source: Bytes, start: int, target: Bytes, offset: int, nbytes: int) -> None:
-    from numba import cuda
-
     for i in range(cuda.grid(1), nbytes, cuda.gridsize(1)):
         target[offset + i] = source[start + i]
 

@@ -1,0 +1,391 @@
+"""The device that is a GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream
+from kvgpu.device.cuda.context import Word, context
+from kvgpu.device.cuda.driver import checked, driver, gpus, ordinal_of_worker
+from kvgpu.device.cuda.memory import CudaMemory
+from kvgpu.device.cuda.streams import CudaEvent, CudaGate, CudaStream, still_closed
+from kvgpu.device.cuda.tasks import Task, Worker
+from kvgpu.device.messages import (
+    CLOSED,
+    blocked,
+    capture_runs,
+    check_allocation,
+    check_launch,
+    check_range,
+    failed_work,
+    foreign,
+    in_capture,
+    name_taken,
+    no_capture,
+)
+from kvgpu.device.sites import note
+
+EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
+NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+NOT_CAPTURING = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+SPINS = 200
+"""Looks at an event without a pause."""
+SETTLE_SECONDS = 60.0
+"""How long ``settle`` and ``close`` wait for work that nothing known holds up."""
+
+
+class CudaGraph:
+    """A captured graph of the driver. ``count``: submissions to its stream go through the device's record."""
+
+    __slots__ = ("_device", "raw")
+
+    def __init__(self, device: CudaDevice, raw: Any) -> None:
+        """``raw``: an executable graph."""
+        self._device, self.raw = device, raw
+
+    def launch(self, stream: Stream, site: str) -> None:
+        """Submit a replay."""
+        own = self._device.submitting(stream, site)
+        checked(driver.cuGraphLaunch(self.raw, own.raw))
+
+
+class CudaDevice:
+    """A ``Device`` on a GPU of this process. Nothing but ``sync`` and, for observers, ``settle`` waits for it.
+
+    It checks no order and poisons nothing: that is ``sim``'s part. Calls are serialised by the caller (R12.1).
+    """
+
+    kind = "cuda"
+
+    def __init__(self, drop_sites: frozenset[str] = frozenset()) -> None:
+        """``drop_sites``: as in ``SimOptions``. Raises ``DeviceError`` where there is no GPU."""
+        self._context = context(ordinal_of_worker(gpus()))
+        self._context.use()
+        self._drop = drop_sites
+        self._streams: dict[str, CudaStream] = {}
+        self._external: dict[int, CudaStream] = {}
+        self._gates: list[CudaGate] = []
+        self._words: list[Word] = []
+        self._workers: dict[CudaStream, Worker] = {}
+        self._graphs: list[CudaGraph] = []
+        self._freed: list[tuple[str, int, int]] = []
+        self._capture: CudaStream | None = None
+        self._step = (0, "")
+        self._faults: list[str] = []
+        self._sites: set[tuple[str, str]] = set()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The GPU's name."""
+        return str(self._context.name)
+
+    # Streams and memory
+
+    def stream(self, name: str) -> CudaStream:
+        """See ``Device.stream``. Raises ``DeviceError`` if the name is taken."""
+        self._must_be_open()
+        if name in self._streams:
+            raise name_taken(name)
+        raw = checked(driver.cuStreamCreate(NON_BLOCKING))
+        stream = self._streams[name] = CudaStream(name, int(raw), raw, own=True)
+        return stream
+
+    def external_stream(self, handle: Any) -> CudaStream:
+        """See ``Device.external_stream``. It must live as long as this device uses it."""
+        self._must_be_open()
+        if isinstance(handle, CudaStream):
+            return handle
+        number = int(getattr(handle, "cuda_stream", getattr(handle, "ptr", handle)))
+        for stream in self._streams.values():
+            if stream.handle == number:
+                return stream
+        name = f"external {number}"
+        stream = self._streams[name] = self._external[number] = CudaStream(name, number, driver.CUstream(number), own=False)
+        return stream
+
+    def allocate(self, kind: str, nbytes: int, name: str) -> CudaMemory:
+        """See ``Device.allocate``."""
+        self._must_be_open()
+        check_allocation(kind, nbytes, name)
+        return CudaMemory(self._context, kind, nbytes, name, self._given_back)
+
+    def _given_back(self, kind: str, address: int, nbytes: int) -> None:
+        self._freed.append((kind, address, nbytes))
+        if self._closed:
+            self._reap()
+
+    def _reap(self) -> None:
+        # Only when nothing is queued that could still use it.
+        freed, self._freed = self._freed, []
+        for kind, address, nbytes in freed:
+            arena = self._context.pinned_arena if kind == "pinned" else self._context.device_arena
+            arena.give_back(address, nbytes)
+
+    # Submissions
+
+    def prepare(self, kernel: Kernel, arrays: Sequence[bool]) -> None:
+        """See ``Device.prepare``."""
+        self._must_be_open()
+        if self._context.kernels.find(kernel) is None:
+            self._context.kernels.load(kernel, arrays)
+
+    def launch(
+        self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str
+    ) -> None:
+        """See ``Device.launch``."""
+        check_launch(kernel.name, blocks, threads)
+        words: list[int] = []
+        for arg in args:
+            if isinstance(arg, CudaMemory):
+                arg.must_live()
+                words += arg.words
+            else:
+                words.append(arg)
+        loaded = self._context.kernels.find(kernel)
+        own = self.submitting(stream, site)
+        if loaded is None:
+            loaded = self._context.kernels.load(kernel, [isinstance(arg, CudaMemory) for arg in args])
+        loaded.launch(blocks, threads, words, own.raw)
+
+    def upload(
+        self,
+        stream: Stream,
+        source: Memory,
+        source_offset: int,
+        target: Memory,
+        target_offset: int,
+        nbytes: int,
+        accesses: Accesses,
+        site: str,
+    ) -> None:
+        """See ``Device.upload``. Raises ``DeviceError`` outside the memory."""
+        a, b = _own_memory(source), _own_memory(target)
+        check_range(a.name, a.nbytes, source_offset, nbytes)
+        check_range(b.name, b.nbytes, target_offset, nbytes)
+        own = self.submitting(stream, site)
+        if nbytes:
+            checked(driver.cuMemcpyAsync(b.address + target_offset, a.address + source_offset, nbytes, own.raw))
+
+    def host_task(self, stream: Stream, task: Callable[[], None], accesses: Accesses, site: str) -> None:
+        """See ``Device.host_task``. It runs on a thread of the stream's own. Raises ``DeviceError`` in capture."""
+        own = self._own(stream)
+        if self._capture is own:
+            raise in_capture(f"host task {site!r}", own.name)
+        self.submitting(own, site)
+        step = self._step
+        event = CudaEvent(self._context, own, own.closed_gates())
+        word = self._wait_for_word(own)
+        if own not in self._workers:
+            self._workers[own] = Worker(self._context, own.name)
+        self._workers[own].submit(Task(event, task, word, lambda error: self._faults.append(failed_work(site, "", step, error))))
+
+    def submitting(self, stream: Stream, site: str) -> CudaStream:
+        """Count a submission to a stream, or to the graph that is being captured."""
+        own = self._own(stream)
+        self._seen(site, "submit")
+        if own is not self._capture:
+            own.submitted += 1
+            own.touched = True
+        return own
+
+    def _wait_for_word(self, own: CudaStream) -> Word:
+        word = self._context.words.take()
+        self._words.append(word)
+        checked(driver.cuStreamWaitValue32(own.raw, word.address, 1, EQUAL))
+        return word
+
+    # Order
+
+    def record(self, stream: Stream, site: str) -> CudaEvent:
+        """See ``Device.record``. A dropped site gives an event at the empty position."""
+        own = self._own(stream)
+        self._not_in_capture(own, f"record {site!r}")
+        self._seen(site, "record")
+        if site in self._drop:
+            return CudaEvent(self._context, None, frozenset())
+        return CudaEvent(self._context, own, own.closed_gates())
+
+    def wait(self, stream: Stream, event: Event, site: str) -> None:
+        """See ``Device.wait``. A dropped site does nothing; so does a wait for what was seen to be done."""
+        own = self._own(stream)
+        self._not_in_capture(own, f"wait {site!r}")
+        self._seen(site, "wait")
+        if not isinstance(event, CudaEvent):
+            raise foreign(event, "cuda", "event")
+        if site in self._drop or event.stream is own or event.known_done():
+            return
+        own.add_gates(self._context, still_closed(event.gates))
+        own.touched = True
+        checked(driver.cuStreamWaitEvent(own.raw, event.raw, 0))
+
+    def gate(self, stream: Stream, label: str) -> CudaGate:
+        """See ``Device.gate``."""
+        own = self._own(stream)
+        self._not_in_capture(own, f"gate {label!r}")
+        own.keep_point(self._context)
+        gate = CudaGate(label, self._wait_for_word(own))
+        own.gates |= {gate}
+        own.submitted += 1
+        own.touched = True
+        self._gates = [each for each in self._gates if each.closed]
+        self._gates.append(gate)
+        return gate
+
+    def position(self, of: Stream | Event) -> Position:
+        """See ``Device.position``. Gates from the host's record; no clock."""
+        if not isinstance(of, CudaStream | CudaEvent):
+            raise foreign(of, "cuda", "stream")
+        return Position(frozenset(gate.label for gate in still_closed(of.gates)), None)
+
+    def submitted(self, stream: Stream) -> int:
+        """See ``Device.submitted``."""
+        return self._own(stream).submitted
+
+    # Capture
+
+    def begin_capture(self, stream: Stream) -> None:
+        """See ``Device.begin_capture``."""
+        own = self._own(stream)
+        if self._capture is not None:
+            raise capture_runs(self._capture.name)
+        own.keep_point(self._context)
+        checked(driver.cuStreamBeginCapture(own.raw, RELAXED))
+        self._capture = own
+
+    def end_capture(self, stream: Stream) -> CudaGraph:
+        """See ``Device.end_capture``."""
+        own = self._own(stream)
+        if self._capture is not own:
+            raise no_capture(own.name)
+        self._capture = None
+        raw = checked(driver.cuStreamEndCapture(own.raw))
+        graph = CudaGraph(self, checked(driver.cuGraphInstantiate(raw, 0)))
+        checked(driver.cuGraphDestroy(raw))
+        self._graphs.append(graph)
+        return graph
+
+    def _not_in_capture(self, stream: CudaStream, what: str) -> None:
+        if self._capture is stream:
+            raise in_capture(what, stream.name)
+
+    # Waiting
+
+    def sync(self, stream: Stream | None) -> None:
+        """See ``Device.sync``."""
+        streams = [*self._streams.values()] if stream is None else [self._own(stream)]
+        for each in streams:
+            self._not_in_capture(each, "sync")
+            if gates := each.closed_gates():
+                raise blocked(each.name, (gate.label for gate in gates))
+        for event in [CudaEvent(self._context, each, frozenset()) for each in streams]:
+            _wait(event, None)
+
+    def settle(self) -> None:
+        """See ``Device.settle``. Raises ``DeviceError`` if work that nothing known holds up does not end."""
+        self._must_be_open()
+        self._settle()
+
+    def _settle(self) -> None:
+        streams = [*self._streams.values()]
+        points = [(each, each.last_free_point(self._context, not self._capturing(each))) for each in streams]
+        for stream, point in points:
+            if point is None:
+                continue
+            if not _wait(point, SETTLE_SECONDS):
+                raise DeviceError(
+                    f"work on stream {stream.name!r} has not ended in {SETTLE_SECONDS:.0f} s though no closed gate is before it: "
+                    f"a kernel that does not end, or work of another library that waits"
+                )
+            if not stream.points and not stream.closed_gates():
+                stream.touched = False
+        if self._capture is None and not any(gate.closed for gate in self._gates):
+            self._reap()
+
+    def _capturing(self, stream: CudaStream) -> bool:
+        if stream is self._capture:
+            return True
+        return not stream.own and checked(driver.cuStreamIsCapturing(stream.raw)) != NOT_CAPTURING
+
+    # Reports and end
+
+    def host_access(self, accesses: Accesses, site: str) -> None:
+        """See ``Device.host_access``."""
+        self._seen(site, "host")
+
+    def poison(self, memory: Memory, ranges: Sequence[tuple[int, int]], after: Sequence[Event], site: str) -> None:
+        """See ``Device.poison``: never on."""
+
+    def sites(self) -> frozenset[Site]:
+        """See ``Device.sites``."""
+        return frozenset(Site(name, kind) for name, kind in self._sites)
+
+    def faults(self) -> tuple[str, ...]:
+        """See ``Device.faults``: failed host tasks."""
+        return tuple(self._faults)
+
+    def at_step(self, step: int, text: str) -> None:
+        """See ``Device.at_step``."""
+        self._step = (step, text)
+
+    def close(self) -> None:
+        """See ``Device.close``. Opens every gate and waits for all work, so that its memory can be used again."""
+        if self._closed:
+            return
+        self._context.use()
+        for gate in self._gates:
+            gate.open()
+        if self._capture is not None:
+            self.end_capture(self._capture)
+        self._settle()
+        self._closed = True
+        for worker in self._workers.values():
+            worker.stop()
+        for graph in self._graphs:
+            checked(driver.cuGraphExecDestroy(graph.raw))
+        for stream in self._streams.values():
+            stream.points = []
+            if stream.own:
+                checked(driver.cuStreamDestroy(stream.raw))
+        for word in self._words:
+            self._context.words.give_back(word)
+        self._reap()
+
+    def _seen(self, site: str, kind: str) -> None:
+        if (site, kind) not in self._sites:
+            self._sites.add((site, kind))
+            note(Site(site, kind))
+
+    def _own(self, stream: Stream) -> CudaStream:
+        self._must_be_open()
+        if not isinstance(stream, CudaStream):
+            raise foreign(stream, "cuda", "stream")
+        return stream
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise DeviceError(CLOSED)
+        self._context.use()
+
+
+def _own_memory(memory: Memory) -> CudaMemory:
+    if not isinstance(memory, CudaMemory):
+        raise foreign(memory, "cuda", "memory")
+    memory.must_live()
+    return memory
+
+
+def _wait(event: CudaEvent, seconds: float | None) -> bool:
+    """Wait until an event has passed, letting other threads run. False once ``seconds`` are over."""
+    for _ in range(SPINS):
+        if event.done():
+            return True
+    end = None if seconds is None else time.monotonic() + seconds
+    while not event.done():
+        if end is not None and time.monotonic() > end:
+            return False
+        time.sleep(20e-6)
+    return True
