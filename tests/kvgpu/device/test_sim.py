@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvgpu.device.api import POISON, Access, DeviceBlocked, DeviceError, Kernel
-from kvgpu.device.open import open_device
+from kvgpu.device.open import open_device, why_no_gpu
 from kvgpu.device.sim import SimDevice, SimOptions
 from tests.kvgpu.device.programs import COPY, MIX, PROGRAMS, mix, touches
 
@@ -372,6 +372,21 @@ def test_opening_by_kind() -> None:
     assert open_device("sim", SimOptions(poison=True)).kind == "sim"
     with pytest.raises(DeviceError, match="expected one of auto, sim, cuda"):
         open_device("gpu")
+
+
+def test_cuda_where_there_is_no_gpu_says_why_and_auto_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvgpu.device.open.why_no_gpu", lambda: "the CUDA driver sees no GPU")
+    with pytest.raises(DeviceError, match="'cuda' was asked for, but the CUDA driver sees no GPU; .* device 'sim'"):
+        open_device("cuda")
+    assert open_device("auto").kind == "sim"
+
+
+def test_this_machine_has_a_gpu_or_a_reason() -> None:
+    reason = why_no_gpu()
+    assert reason is None or "not installed" in reason or "driver" in reason
+    device = open_device("auto")
+    assert device.kind == ("cuda" if reason is None else "sim")
+    device.close()
 
 
 def test_sim_imports_nothing_of_cuda() -> None:

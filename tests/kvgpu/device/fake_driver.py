@@ -1,0 +1,292 @@
+"""Enough of the CUDA driver, on the host, to run the GPU device's own logic where there is no GPU.
+
+Streams are queues that move on whenever somebody looks at an event. Memory is host memory. A module's image is the name of a
+kernel, and a launch runs its twin with the arguments that were packed for the GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from kvgpu.device.api import Kernel
+
+
+class CUresult(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NOT_READY = 600
+
+
+class CUdevice_attribute(IntEnum):
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+
+
+class CUstream_flags(IntEnum):
+    CU_STREAM_NON_BLOCKING = 1
+
+
+class CUevent_flags(IntEnum):
+    CU_EVENT_DISABLE_TIMING = 2
+
+
+class CUstreamWaitValue_flags(IntEnum):
+    CU_STREAM_WAIT_VALUE_EQ = 1
+
+
+class CUstreamCaptureMode(IntEnum):
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2
+
+
+class CUstreamCaptureStatus(IntEnum):
+    CU_STREAM_CAPTURE_STATUS_NONE = 0
+    CU_STREAM_CAPTURE_STATUS_ACTIVE = 1
+
+
+CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
+OK = (CUresult.CUDA_SUCCESS,)
+CAPACITY = 1 << 28
+"""Bytes of memory that there are of each kind."""
+
+Step = Callable[[], bool]
+"""Tries to do a piece of work; false if it must wait."""
+
+lock = threading.RLock()
+streams: dict[int, deque[Step]] = {0: deque()}
+captures: dict[int, list[Step]] = {}
+events: list[list[int]] = []  # per event: records submitted, records passed
+memory: dict[int, Any] = {}
+kernels: dict[str, Kernel] = {}
+loaded: list[Any] = []
+graphs: list[list[Step]] = []
+destroyed: set[int] = set()
+
+
+def CUstream(number: int) -> int:
+    return number
+
+
+CUdeviceptr = CUstream
+
+
+def used() -> int:
+    return sum(ctypes.sizeof(block) for block in memory.values())
+
+
+def _pump() -> None:
+    moved = True
+    while moved:
+        moved = False
+        for queue in list(streams.values()):
+            while queue and queue[0]():
+                queue.popleft()
+                moved = True
+
+
+def _submit(stream: int, step: Step) -> tuple[Any, ...]:
+    with lock:
+        assert stream not in destroyed
+        (captures[stream] if stream in captures else streams[stream]).append(step)
+    return OK
+
+
+def _do(work: Callable[[], object]) -> Step:
+    def step() -> bool:
+        work()
+        return True
+
+    return step
+
+
+def cuInit(flags: int) -> tuple[Any, ...]:
+    return OK
+
+
+def cuGetErrorString(error: CUresult) -> tuple[Any, ...]:
+    return (*OK, error.name.lower().encode())
+
+
+def cuDeviceGetCount() -> tuple[Any, ...]:
+    return (*OK, 1)
+
+
+def cuDeviceGet(ordinal: int) -> tuple[Any, ...]:
+    return (*OK, ordinal)
+
+
+def cuDevicePrimaryCtxRetain(device: int) -> tuple[Any, ...]:
+    return (*OK, 1)
+
+
+def cuCtxSetCurrent(context: int) -> tuple[Any, ...]:
+    return OK
+
+
+def cuDeviceGetAttribute(attribute: CUdevice_attribute, device: int) -> tuple[Any, ...]:
+    return (*OK, 9 if attribute is CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR else 0)
+
+
+def cuDeviceGetName(length: int, device: int) -> tuple[Any, ...]:
+    return (*OK, b"pretended GPU\0\0")
+
+
+def cuStreamCreate(flags: int) -> tuple[Any, ...]:
+    with lock:
+        number = len(streams) + 100
+        streams[number] = deque()
+    return (*OK, number)
+
+
+def cuStreamDestroy(stream: int) -> tuple[Any, ...]:
+    destroyed.add(stream)
+    return OK
+
+
+def cuStreamSynchronize(stream: int) -> tuple[Any, ...]:
+    with lock:
+        _pump()
+        assert not streams[stream], "a real driver would block here"
+    return OK
+
+
+def cuEventCreate(flags: int) -> tuple[Any, ...]:
+    with lock:
+        events.append([0, 0])
+        return (*OK, len(events) - 1)
+
+
+def cuEventRecord(event: int, stream: int) -> tuple[Any, ...]:
+    assert stream not in captures
+    with lock:
+        events[event][0] += 1
+        number = events[event][0]
+
+    def passed() -> None:
+        events[event][1] = max(events[event][1], number)
+
+    return _submit(stream, _do(passed))
+
+
+def cuEventQuery(event: int) -> tuple[Any, ...]:
+    with lock:
+        _pump()
+        submitted, passed = events[event]
+    return OK if passed >= submitted else (CUresult.CUDA_ERROR_NOT_READY,)
+
+
+def cuStreamWaitEvent(stream: int, event: int, flags: int) -> tuple[Any, ...]:
+    assert stream not in captures
+    number = events[event][0]
+    return _submit(stream, lambda: events[event][1] >= number)
+
+
+def cuStreamWaitValue32(stream: int, address: int, value: int, flags: int) -> tuple[Any, ...]:
+    assert flags == CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+    return _submit(stream, lambda: ctypes.c_uint32.from_address(address).value == value)
+
+
+def _allocate(nbytes: int) -> tuple[Any, ...]:
+    if used() + nbytes > CAPACITY:
+        return (CUresult.CUDA_ERROR_OUT_OF_MEMORY, 0)
+    block = (ctypes.c_uint8 * nbytes)()
+    ctypes.memset(block, 0xAB, nbytes)
+    memory[ctypes.addressof(block)] = block
+    return (*OK, ctypes.addressof(block))
+
+
+def cuMemAlloc(nbytes: int) -> tuple[Any, ...]:
+    return _allocate(nbytes)
+
+
+def cuMemHostAlloc(nbytes: int, flags: int) -> tuple[Any, ...]:
+    assert flags == CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
+    return _allocate(nbytes)
+
+
+def cuMemFree(address: int) -> tuple[Any, ...]:
+    del memory[address]
+    return OK
+
+
+cuMemFreeHost = cuMemFree
+
+
+def cuMemHostGetDevicePointer(address: int, flags: int) -> tuple[Any, ...]:
+    return (*OK, address)
+
+
+def cuMemcpyAsync(target: int, source: int, nbytes: int, stream: int) -> tuple[Any, ...]:
+    return _submit(stream, _do(lambda: ctypes.memmove(target, source, nbytes)))
+
+
+cuMemcpyDtoHAsync = cuMemcpyAsync
+
+
+def cuMemsetD8Async(address: int, value: int, nbytes: int, stream: int) -> tuple[Any, ...]:
+    return _submit(stream, _do(lambda: ctypes.memset(address, value, nbytes)))
+
+
+def cuModuleLoadData(image: bytes) -> tuple[Any, ...]:
+    name, arrays = image.rstrip(b"\0").decode().rsplit(" ", 1)
+    loaded.append((kernels[name], arrays))
+    return (*OK, len(loaded) - 1)
+
+
+def cuModuleGetFunction(module: int, name: bytes) -> tuple[Any, ...]:
+    return (*OK, module)
+
+
+def cuLaunchKernel(
+    function: int, bx: int, by: int, bz: int, tx: int, ty: int, tz: int, shared: int, stream: int, parameters: int, extra: int
+) -> tuple[Any, ...]:
+    kernel, arrays = loaded[function]
+    count = sum(7 if is_array == "m" else 1 for is_array in arrays)
+    pointers = (ctypes.c_void_p * count).from_address(parameters)
+    words = [ctypes.c_int64.from_address(pointers[n] or 0).value for n in range(count)]
+    args: list[Any] = []
+    for is_array in arrays:
+        if is_array == "m":
+            (_, _, items, size, address, shape, stride), words = words[:7], words[7:]
+            assert (size, shape, stride) == (1, items, 1)
+            args.append(np.ctypeslib.as_array((ctypes.c_uint8 * items).from_address(address)))
+        else:
+            args.append(words.pop(0))
+    return _submit(stream, _do(lambda: kernel.twin(*args)))
+
+
+def cuStreamBeginCapture(stream: int, mode: CUstreamCaptureMode) -> tuple[Any, ...]:
+    captures[stream] = []
+    return OK
+
+
+def cuStreamEndCapture(stream: int) -> tuple[Any, ...]:
+    graphs.append(captures.pop(stream))
+    return (*OK, len(graphs) - 1)
+
+
+def cuStreamIsCapturing(stream: int) -> tuple[Any, ...]:
+    return (*OK, CUstreamCaptureStatus(int(stream in captures)))
+
+
+def cuGraphInstantiate(graph: int, flags: int) -> tuple[Any, ...]:
+    return (*OK, graph)
+
+
+def cuGraphDestroy(graph: int) -> tuple[Any, ...]:
+    return OK
+
+
+cuGraphExecDestroy = cuGraphDestroy
+
+
+def cuGraphLaunch(graph: int, stream: int) -> tuple[Any, ...]:
+    steps = list(graphs[graph])
+    return _submit(stream, _do(lambda: [step() for step in steps]))
