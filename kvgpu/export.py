@@ -83,6 +83,10 @@ class ExportedArray:
     def _on_host(self) -> bool:
         return self._storage.device.kind == "sim"
 
+    def check(self) -> None:
+        """Raise ``LogicError`` while anything of the batch is unpublished (R8.7)."""
+        self._publication()
+
     def order(self, stream: Stream) -> None:
         """Order later work of ``stream`` after the publication. Raises ``LogicError`` while anything is unpublished (R8.7)."""
         self._storage.device.wait(stream, self._publication(), "R8.7 exported array: the consumer's stream")

@@ -1,0 +1,1 @@
+"""The manager behind the ``System`` protocol: operations in, observations out, nothing of the subject itself."""

@@ -1,0 +1,75 @@
+"""Operations on batches (section 8), and the dense block offsets of the executor (section 11)."""
+
+from __future__ import annotations
+
+from kvgpu import executor
+from kvgpu.adapter.run import Handlers, Run
+from kvgpu.batch import Batch, check_shape
+from kvgpu.errors import LogicError
+from spec import ops
+from spec.system import OffsetTable
+
+
+def _make(run: Run, op: ops.MakeBatch) -> None:
+    check_shape(op.name, op.rows, op.blocks, op.beam_width)
+    old = run.names.batches.get(op.name)
+    if old is not None and old.open:
+        raise LogicError(f"batch {op.name!r} is open already: close it first (R8.1)")
+    run.names.batches[op.name] = Batch(run.manager, op.name, op.rows, op.blocks, op.beam_width, op.levels)
+
+
+def _add(run: Run, op: ops.Add) -> int:
+    batch = run.names.any_batch(op.batch)
+    return batch.add(run.names.request(op.request), op.row)
+
+
+def _remove(run: Run, op: ops.Remove) -> None:
+    batch = run.names.any_batch(op.batch)
+    batch.remove(run.names.request(op.request))
+
+
+def _publish(run: Run, op: ops.Publish) -> tuple[int, ...]:
+    batch = run.names.batch(op.batch)
+    stream = run.names.stream(op.stream)
+    written = batch.publish(stream)
+    run.marks.user_work(stream)
+    return written
+
+
+def _wait_ready(run: Run, op: ops.WaitReady) -> None:
+    batch = run.names.batch(op.batch)
+    batch.wait_ready(run.names.stream(op.stream))
+
+
+def _resize(run: Run, op: ops.ResizeBatch) -> tuple[bool | None, ...]:
+    batch = run.names.batch(op.batch)
+    stream = run.names.stream(op.stream)
+    results = batch.resize(op.capacities, op.histories, stream)
+    run.marks.user_work(stream)
+    return results
+
+
+def _close(run: Run, op: ops.CloseBatch) -> None:
+    run.names.any_batch(op.batch).close()
+
+
+def _dense_offsets(run: Run, op: ops.DenseOffsets) -> OffsetTable:
+    batch = run.names.any_batch(op.batch)
+    offsets = executor.dense_offsets(run.manager, batch, [run.names.request(name) for name in op.requests], op.layers)
+    return OffsetTable(
+        {layer: each.scale for layer, each in offsets.items()},
+        {layer: each.base for layer, each in offsets.items()},
+        {layer: {name: tuple(values.tolist()) for name, values in each.by_request.items()} for layer, each in offsets.items()},
+    )
+
+
+HANDLERS: Handlers = {
+    ops.MakeBatch: _make,
+    ops.Add: _add,
+    ops.Remove: _remove,
+    ops.Publish: _publish,
+    ops.WaitReady: _wait_ready,
+    ops.ResizeBatch: _resize,
+    ops.CloseBatch: _close,
+    ops.DenseOffsets: _dense_offsets,
+}

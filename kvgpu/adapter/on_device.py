@@ -1,0 +1,91 @@
+"""Operations on streams: gates, reads, captures, refused copies, waits on the CPU (sections 4, 7 and 8)."""
+
+from __future__ import annotations
+
+from kvgpu.adapter.reads import Read
+from kvgpu.adapter.run import Handlers, Run
+from kvgpu.device.api import DeviceBlocked
+from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
+from spec import ops
+
+
+def _record_read(run: Run, op: ops.RecordRead) -> None:
+    if op.batch is not None and op.request is None:
+        run.names.batch(op.batch).record_read(run.names.stream(op.stream))
+    elif op.request is not None and op.batch is None:
+        request = run.names.live(op.request)
+        run.manager.record_read(request, run.names.stream(op.stream))
+    else:
+        raise InvalidArgument("record_read is either of a batch or of a request")
+
+
+def _read_page(run: Run, op: ops.ReadPage) -> None:
+    request = run.names.live(op.request)
+    group, stream = run.names.group(op.group), run.names.stream(op.stream)
+    page = run.manager.read_page(request, group, op.block, op.beam, stream)
+    run.marks.user_work(stream)
+    run.names.reads[op.as_] = Read(run.device.position(stream), page=page)
+
+
+def _read_table(run: Run, op: ops.ReadTable) -> None:
+    batch = run.names.batch(op.batch)
+    group, stream = run.names.group(op.group), run.names.stream(op.stream)
+    run.names.reads[op.as_] = run.reader.read_table(batch, group, stream, capturing=run.manager.capturing is stream)
+    run.marks.user_work(stream)
+
+
+def _begin_capture(run: Run, op: ops.BeginCapture) -> None:
+    run.manager.begin_capture(run.names.stream(op.stream))
+
+
+def _end_capture(run: Run, op: ops.EndCapture) -> None:
+    graph = run.manager.end_capture(run.names.stream(op.stream))
+    run.names.graphs[op.as_] = run.reader.end_capture(graph)
+
+
+def _replay(run: Run, op: ops.Replay) -> None:
+    graph, stream = run.names.graph(op.graph), run.names.stream(op.stream)
+    if run.manager.capturing is stream:
+        raise LogicError(f"stream {stream.name!r} is in capture: end it before a replay there (R8.8)")
+    run.names.reads[op.as_] = run.reader.replay(graph, stream)
+    run.marks.user_work(stream)
+
+
+def _close_gate(run: Run, op: ops.CloseGate) -> None:
+    stream = run.names.stream(op.stream)
+    if run.gates.is_closed(op.as_):
+        raise LogicError(f"gate {op.as_!r} is closed already: open it first, or use another label")
+    run.gates.close(op.as_, stream)
+    run.marks.user_work(stream)
+
+
+def _open_gate(run: Run, op: ops.OpenGate) -> None:
+    if op.as_ not in run.gates.known:
+        raise OutOfRange(f"no gate {op.as_!r}: there is {', '.join(sorted(run.gates.known)) or 'none'}")
+    run.gates.open(op.as_)
+
+
+def _fail_copy(run: Run, op: ops.FailCopy) -> None:
+    run.manager.faults.arm(op.direction.value, op.call, op.queued)
+
+
+def _sync(run: Run, op: ops.Sync) -> None:
+    stream = None if op.stream is None else run.names.stream(op.stream)
+    try:
+        run.device.sync(stream)
+    except DeviceBlocked as error:
+        raise LogicError(str(error)) from error
+
+
+HANDLERS: Handlers = {
+    ops.RecordRead: _record_read,
+    ops.ReadPage: _read_page,
+    ops.ReadTable: _read_table,
+    ops.BeginCapture: _begin_capture,
+    ops.EndCapture: _end_capture,
+    ops.Replay: _replay,
+    ops.CloseGate: _close_gate,
+    ops.OpenGate: _open_gate,
+    ops.FailCopy: _fail_copy,
+    ops.Sync: _sync,
+}

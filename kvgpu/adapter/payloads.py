@@ -1,0 +1,79 @@
+"""The contents that a scenario's writes put into pages.
+
+What is kept here is only which contents were written last, to number the writes of one source. What a page holds is read from
+the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvgpu.adapter.order import StepMarks
+from kvgpu.manager import Manager
+from kvgpu.payloads import WriteTarget
+from kvgpu.request import Request
+from spec.payload import Content, expand, next_content, seed_content
+
+
+class Payloads:
+    """Writes payloads, and remembers what they were by the serial number of the page."""
+
+    def __init__(self, marks: StepMarks) -> None:
+        """Nothing is written yet. ``bind`` it to its manager before the first operation."""
+        self._marks = marks
+        self._manager: Manager | None = None
+        self._contents: dict[int, Content] = {}
+
+    @property
+    def manager(self) -> Manager:
+        """The manager."""
+        assert self._manager is not None
+        return self._manager
+
+    def bind(self, manager: Manager) -> None:
+        """The manager whose pages are written; its payload hook is ``became_history``."""
+        self._manager = manager
+
+    def became_history(self, request: Request, first: int, end: int) -> None:
+        """Write the blocks ``first..end-1`` that nobody has written, as they become complete history."""
+        self.write(request, self.manager.unwritten(request, first, end))
+
+    def write(self, request: Request, targets: Sequence[WriteTarget]) -> None:
+        """Write whole pages on the request's stream, with contents that belong to it."""
+        if not targets:
+            return
+        pages = self.manager.pages
+        writes = []
+        for target in targets:
+            serial = int(pages.serial[target.page])
+            group = self.manager.layout.groups[target.group]
+            content = next_content(self._last(target.page), request.name, group.name, target.block, target.beam)
+            self._contents[serial] = content
+            writes.append((target, expand(content, group.page_bytes)))
+        self.manager.write_payloads(request, writes)
+        assert request.stream is not None
+        self._marks.user_work(request.stream)
+
+    def seed(self, tokens: Sequence[int], level: int, groups: Sequence[int] | None, priority: int) -> None:
+        """Put blocks into the tree, with the contents of seeded pages."""
+        made: list[tuple[tuple[int, ...], int]] = []
+
+        def content(prefix: tuple[int, ...], group: int, block: int) -> bytes:
+            made.append((prefix, group))
+            return expand(self._seeded(prefix, group, block), self.manager.layout.groups[group].page_bytes)
+
+        self.manager.seed_prefix(tokens, level, groups, priority, content)
+        for info in self.manager.page_infos():
+            if info.tokens is not None and (info.tokens, info.group) in made:
+                self._contents[info.serial] = self._seeded(info.tokens, info.group, info.block)
+
+    def _seeded(self, prefix: tuple[int, ...], group: int, block: int) -> Content:
+        return seed_content(prefix, self.manager.layout.groups[group].name, block)
+
+    def _last(self, page: int) -> Content | None:
+        pages = self.manager.pages
+        serial = int(pages.serial[page])
+        if serial not in self._contents and pages.origin[page] >= 0:
+            # A private copy holds what the page that it was made from held.
+            return self._contents.get(int(pages.origin[page]))
+        return self._contents.get(serial)

@@ -1,0 +1,83 @@
+"""``kvgpu`` as a system under test: what the harness builds, drives and observes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kvgpu.adapter.apply import apply
+from kvgpu.adapter.names import Names
+from kvgpu.adapter.observe import observe
+from kvgpu.adapter.options import make_device
+from kvgpu.adapter.order import Gates, StepMarks
+from kvgpu.adapter.payloads import Payloads
+from kvgpu.adapter.reads import Reader
+from kvgpu.adapter.run import Run
+from kvgpu.adapter.tree import TreeLog
+from kvgpu.errors import CacheError
+from kvgpu.manager import Manager
+from spec.observation import Observation
+from spec.ops import VERBS, Operation
+from spec.system import Outcome, Setup
+
+FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults")
+"""What it can do beside the verbs: held-up work that is seen, graph captures, and so on."""
+
+
+class Implementation:
+    """The cache manager on a simulated or real device, behind the ``System`` protocol.
+
+    Options of the setup: those of ``kvgpu.adapter.options.make_device``.
+    """
+
+    capabilities: ClassVar[frozenset[str]] = frozenset((*VERBS, *FEATURES))
+
+    def __init__(self, setup: Setup) -> None:
+        """Build the manager. Raises ``ConfigurationError``, and ``DeviceError`` for a device that is not there."""
+        self._device = make_device(setup.options)
+        self._step = -1
+        self._closed = False
+        try:
+            streams = {name: self._device.stream(name) for name in setup.streams}
+            marks = StepMarks(self._device, streams)
+            payloads = Payloads(marks)
+            manager = Manager(setup.manager, self._device, payload_hook=payloads.became_history)
+            payloads.bind(manager)
+            self._tree = TreeLog(manager)
+            self._run = Run(
+                manager, self._device, Names(manager, streams), Gates(self._device), marks, payloads, Reader(self._device)
+            )
+        except BaseException:
+            self._device.close()
+            raise
+
+    @property
+    def device(self) -> str:
+        """Which device it runs on: ``sim`` or ``cuda``."""
+        return self._device.kind
+
+    def apply(self, op: Operation) -> Outcome:
+        """Carry out one operation; an error of a known kind is an outcome."""
+        self._step += 1
+        self._device.at_step(self._step, op.verb)
+        self._run.marks.begin(self._step)
+        self._tree.begin()
+        try:
+            return Outcome(apply(self._run, op))
+        except CacheError as error:
+            return Outcome.failed(error.kind, str(error))
+
+    def observe(self) -> Observation:
+        """Everything that the harness compares. Lets the device run what no closed gate holds up, and changes nothing else."""
+        self._device.settle()
+        return observe(self._run, self._tree)
+
+    def close(self) -> None:
+        """Open every gate, then give back every resource. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._run.gates.open_all()
+        for batch in self._run.names.batches.values():
+            batch.close()
+        self._run.manager.shut()
+        self._device.close()
