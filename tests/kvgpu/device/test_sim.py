@@ -376,7 +376,7 @@ def test_opening_by_kind() -> None:
 
 def test_cuda_where_there_is_no_gpu_says_why_and_auto_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvgpu.device.open.why_no_gpu", lambda: "the CUDA driver sees no GPU")
-    with pytest.raises(DeviceError, match="'cuda' was asked for, but the CUDA driver sees no GPU; .* device 'sim'"):
+    with pytest.raises(DeviceError, match=r"'cuda' was asked for, but the CUDA driver sees no GPU; .* device 'sim'"):
         open_device("cuda")
     assert open_device("auto").kind == "sim"
 
