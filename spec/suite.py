@@ -26,7 +26,7 @@ def suite_path() -> Path:
 def says_kvspec(path: Path) -> bool:
     """Whether a file claims to be a scenario: it has a top-level key ``kvspec``. False for what cannot be read."""
     try:
-        return _SAYS_KVSPEC.search(path.read_bytes()) is not None
+        return path.is_file() and _SAYS_KVSPEC.search(path.read_bytes()) is not None
     except OSError:
         return False
 

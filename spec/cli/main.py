@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -64,8 +65,18 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kvspec {importlib.metadata.version('kvspec')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _kvspec() -> None:
+def _kvspec(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Say in YAML what a KV-cache workload does, and check an implementation against the reference after every step."""
 
 

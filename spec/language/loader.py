@@ -10,7 +10,7 @@ from spec.language.document import Document
 from spec.language.limits import check_memory
 from spec.language.messages import MAX_PROBLEMS, at, check
 from spec.language.names import check_names
-from spec.language.nodes import Items, Node, Refused, Table, plain, read_documents
+from spec.language.nodes import MAX_FILE_BYTES, Items, Node, Refused, Table, plain, read_documents
 from spec.language.problems import Problem, ScenarioFileError, nearest, shown
 from spec.language.steps import Parsed, parse_step
 from spec.rules import rule_ids
@@ -54,7 +54,8 @@ def load_paths(paths: Iterable[Path], *, max_pool_bytes: int = DEFAULT_MAX_POOL_
 def read(path: Path, *, max_pool_bytes: int = DEFAULT_MAX_POOL_BYTES) -> Loaded:
     """Read one file. Nothing is raised for a file that is wrong, or cannot be opened."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)  # one more than is allowed: a device may never end
     except OSError as error:
         return Loaded(
             problems=(Problem(Position(path, 1, 1), f"cannot be read: {(error.strerror or 'no reason given').lower()}"),)

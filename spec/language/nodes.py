@@ -164,11 +164,11 @@ class _Reader:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         lines = text.split("\n")
-        before, after = (lines[line - 1][: column - 1], lines[line - 1][column - 1 :]) if line <= len(lines) else ("", "")
+        after = lines[line - 1][column - 1 :] if line <= len(lines) else ""
         if after.startswith("\t"):
             return Problem(self.at(line, column), "not YAML: a tab where the indentation ends", "spaces")
-        if before.rstrip().endswith(("[-", ",-", " -")) and after.startswith((",", "]")):
-            return Problem(self.at(line, column), "not YAML: a dash with a space behind it begins a list", "'-' in quotes")
+        if after.startswith("- "):
+            return Problem(self.at(line, column), "not YAML: a dash with a space behind it, inside a list", "'-' in quotes")
         what = error.problem or "it cannot be read"
         if error.context and error.context_mark and error.context_mark.line + 1 < line:
             what += f", {error.context} that begins in line {error.context_mark.line + 1}"
@@ -176,7 +176,7 @@ class _Reader:
 
     def decode(self, data: bytes) -> str:
         if len(data) > MAX_FILE_BYTES:
-            raise Refused(Problem(self.at(1, 1), f"the file has {len(data)} bytes: at most {MAX_FILE_BYTES} are read"))
+            raise Refused(Problem(self.at(1, 1), f"the file has more than {MAX_FILE_BYTES} bytes"))
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -222,7 +222,7 @@ class _Reader:
             case yaml.SequenceNode():
                 self.check_tag(node, "seq")
                 children = [self.build(child, depth + 1) for child in node.value]
-                last = _last_line(node, (child.node for child in children))
+                last = _last_line(node, (child.node.place for child in children))
                 built = _Built.around(Items(tuple(child.node for child in children), _place(node, last)), children)
             case yaml.MappingNode():
                 built = self.table(node, depth)
@@ -254,7 +254,7 @@ class _Reader:
                 raise self.refuse(key, f"the key {name!r} stands here twice: the first is in line {keys[name].line}")
             else:
                 entries[name], keys[name] = child, where
-        last = _last_line(node, entries.values())
+        last = _last_line(node, (*keys.values(), *(child.node.place for child in children)))
         for table in merged:  # a key of the mapping itself wins, then the first of the merged
             for name, child in table.entries.items():
                 if name not in entries:
@@ -317,11 +317,11 @@ def _place(node: Any, last_line: int) -> Place:
     return Place(node.start_mark.line + 1, node.start_mark.column + 1, last_line)
 
 
-def _last_line(node: yaml.CollectionNode, children: Iterable[Node]) -> int:
+def _last_line(node: yaml.CollectionNode, parts: Iterable[Place]) -> int:
     """The last line of a collection: its end mark, for a block one the end of its last child (not of an alias)."""
     if node.flow_style:
         return _place(node, 0).line if node.end_mark is None else node.end_mark.line + 1
-    return max([_place(node, 0).line, *(child.place.last_line for child in children)])
+    return max([_place(node, 0).line, *(part.last_line for part in parts)])
 
 
 def _line_column(before: str) -> tuple[int, int]:

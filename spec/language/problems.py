@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from spec.scenario import Position
 
+MAX_TEXT = 1000
+"""A message is cut here: names in a file can be of any length."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -31,7 +34,8 @@ class Problem:
             text += f": expected {self.expected}"
         if self.hint is not None:
             text += f"; did you mean {self.hint!r}?"
-        return text
+        text = " ".join(text.split())  # a key may contain line breaks
+        return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
 
     def __str__(self) -> str:
         """``file:line:column: message``, one line."""

@@ -1,0 +1,229 @@
+"""The commands that need no system: what they print, how they exit, and what they do not import."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from spec.cli.main import COMMANDS, app
+from spec.language.schema import schema_text
+from spec.rules import load_rules, parse_rules, rule_ids
+from spec.suite import says_kvspec, scenario_files, suite_path
+
+ROOT = Path(__file__).parents[2]
+GOOD = """\
+kvspec: 1
+name: a good one
+rules: [R3.1]
+manager: {tokens_per_block: 4, levels: [{kind: gpu, slots: 4}], layers: [{name: main, buffers: [{role: key, bytes: 64}]}]}
+steps:
+  - create: a
+"""
+RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+
+
+def kvspec(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as a user types it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    command = [sys.executable, "-c", RUN, *args]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60, check=False)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_check_good(good: Path) -> None:
+    result = kvspec("check", str(good))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"{good}: ok, 1 scenario, 1 step\n1 file, 1 scenario, all right\n"
+
+
+def test_check_bad(good: Path) -> None:
+    bad = good.with_name("bad.yaml")
+    bad.write_text(GOOD.replace("create", "creat"))
+    result = kvspec("check", str(good), str(bad))
+    assert result.returncode == 2
+    assert f"{bad}:6:5: unknown verb 'creat'; did you mean 'create'?\n" in result.stdout
+    assert result.stdout.endswith("1 problem in 1 of 2 files\n")
+
+
+def test_check_searches_folders_for_scenarios_only(good: Path) -> None:
+    (good.parent / "below").mkdir()
+    (good.parent / "below" / "other.yml").write_text(GOOD)
+    (good.parent / "compose.yaml").write_text("services: {}\n")
+    (good.parent / ".hidden").mkdir()
+    (good.parent / ".hidden" / "x.yaml").write_text(GOOD.replace("create", "creat"))
+    assert scenario_files([good.parent, good]) == [good, good.parent / "below" / "other.yml"]
+    assert kvspec("check", str(good.parent)).returncode == 0
+
+
+def test_check_says_when_there_is_nothing(tmp_path: Path) -> None:
+    result = kvspec("check", str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr == f"no scenario in {tmp_path}: expected YAML files that say kvspec:\n"
+    result = kvspec("check", str(tmp_path / "none.yaml"))
+    assert result.returncode == 2
+    assert "none.yaml:1:1: cannot be read: no such file or directory" in result.stdout
+
+
+def test_check_without_paths_takes_the_suite() -> None:
+    result = kvspec("check")
+    assert result.returncode == 0, result.stdout
+    assert f"{len(scenario_files([suite_path()]))} files" in result.stdout
+
+
+def test_check_limits_memory(good: Path) -> None:
+    result = kvspec("check", str(good), "--max-pool-bytes", "4095")
+    assert result.returncode == 2
+    assert "the pools ask for 4096 bytes" in result.stdout
+
+
+def test_check_cuts_long_lists(good: Path) -> None:
+    good.write_text(GOOD + "  - creat: a\n" * 99)
+    result = kvspec("check", str(good))
+    assert result.stdout.count("unknown verb") == 50
+    assert f"{good}: and 49 more problems\n" in result.stdout
+
+
+def test_says_kvspec(tmp_path: Path) -> None:
+    for number, (text, said) in enumerate(
+        [
+            ("kvspec: 1", True),
+            ("# a comment\n---\nname: x\nkvspec : 1\n", True),
+            ("{kvspec: 1, name: x}", True),
+            ("--- {kvspec: 1}", True),
+            ('"kvspec": 1', True),
+            ("name: kvspec", False),
+            ("my-kvspec: 1", False),
+            ("", False),
+        ]
+    ):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text)
+        assert says_kvspec(path) is said, text
+    assert not says_kvspec(tmp_path)
+
+
+@pytest.mark.parametrize("args", [["--help"], ["check", "--help"], ["check"], ["schema"], ["rules"], ["run", "--help"]])
+def test_starts_without_numpy_and_quickly(args: list[str]) -> None:
+    code = (
+        "import sys\nfrom spec.cli.main import main\n"
+        f"sys.argv = ['kvspec', *{args!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "slow = {'numpy', 'numba', 'torch', 'kvref', 'kvgpu'} & set(sys.modules)\n"
+        "assert not slow, slow\n"
+    )
+    took = []
+    for _ in range(3):
+        begun = time.monotonic()
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+        took.append(time.monotonic() - begun)
+        assert result.returncode == 0, result.stderr
+        if took[-1] < 1:
+            break
+    assert min(took) < 1
+
+
+def test_help_lists_every_command() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert f" {command} " in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["chekc"], "Did you mean 'check'?"),
+        (["check", "--frob"], "No such option"),
+        (["check", "--max-pool-bytes", "many"], "many"),
+        (["schema", "x"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_exits_2(args: list[str], message: str) -> None:
+    result = kvspec(*args)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_schema_is_printed() -> None:
+    result = kvspec("schema")
+    assert result.stdout == schema_text()
+    assert json.loads(result.stdout)["required"] == ["kvspec", "name", "manager", "steps"]
+
+
+def test_rules_with_their_scenarios(good: Path) -> None:
+    result = kvspec("rules", str(good))
+    assert result.returncode == 0
+    text = " ".join(result.stdout.split())
+    for rule in load_rules():
+        assert f"{rule.id} {' '.join(rule.text.split())[:40]}" in text
+    assert text.count("no scenario") == len(rule_ids()) - 1
+    assert "a good one" in text.split("R3.1 ")[1].split("R3.2 ")[0]
+    assert text.endswith(f"1 of {len(rule_ids())} rules are covered, by 1 scenarios")
+
+
+def test_rules_missing(good: Path) -> None:
+    result = kvspec("rules", "--missing", str(good))
+    assert result.returncode == 0
+    assert "\nR3.1 " not in result.stdout and "\nR3.2 " in result.stdout
+
+
+def test_rules_of_a_wrong_file(good: Path) -> None:
+    good.write_text(GOOD.replace("R3.1", "R3.99"))
+    result = kvspec("rules", str(good))
+    assert result.returncode == 2
+    assert "unknown rule 'R3.99'" in result.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f'{sys.executable} -c "{RUN}" schema | head -n 1; echo ${{PIPESTATUS[0]}}'
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.stdout.splitlines()[0] == "{"
+    assert result.stdout.splitlines()[1] in ("0", "141")
+    assert result.stderr == ""
+
+
+def test_an_interrupt_and_a_mistake_of_ours_show_no_traceback(good: Path) -> None:
+    for raised, code in [("KeyboardInterrupt", 130), ("ValueError('a\\nb')", 70)]:
+        script = (
+            "import sys, spec.cli.check as c\n"
+            f"def stop(*a, **k): raise {raised}\n"
+            "c.read = stop\n"
+            f"sys.argv = ['kvspec', 'check', {str(good)!r}]\n"
+            "from spec.cli.main import main\nmain()\n"
+        )
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+        assert result.returncode == code
+        assert "Traceback" not in result.stderr and result.stdout == ""
+        assert result.stderr.startswith(
+            "interrupted" if code == 130 else "kvspec: internal error at <string>:2: ValueError: a b\n"
+        )
+
+
+def test_rules_of_the_contract() -> None:
+    ids = rule_ids()
+    assert len(ids) == len(set(ids)) == 84
+    assert ids[0] == "R1.1" and "R8.10" in ids and "R9" in ids
+    rule = next(rule for rule in load_rules() if rule.id == "R3.2")
+    assert rule.section == "3. Requests" and len(rule.decisions) == 3
+    assert "is brought to level 1 from level 2" in rule.text
+
+
+def test_rules_are_parsed() -> None:
+    text = "# T\nintro\n## 0. Why\nwords\n## 1. One\nabout\n- R1.1 first\n  goes on\n  - decided\n    so\n## 2. Two\nall\nprose\n"
+    first, prose = parse_rules(text)
+    assert (first.id, first.section, first.text, first.decisions) == ("R1.1", "1. One", "first goes on", ("decided so",))
+    assert (prose.id, prose.section, prose.text) == ("R2", "2. Two", "all prose")
