@@ -31,6 +31,8 @@ EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
 NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
 RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 NOT_CAPTURING = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+LEGACY = 1
+"""Another number of the default stream, 0."""
 SPINS = 200
 """Looks at an event without a pause."""
 SETTLE_SECONDS = 60.0
@@ -79,6 +81,11 @@ class CudaDevice:
         self._closed = False
 
     @property
+    def ordinal(self) -> int:
+        """Which GPU it is, as the driver counts."""
+        return self._context.ordinal
+
+    @property
     def name(self) -> str:
         """The GPU's name."""
         return str(self._context.name)
@@ -100,6 +107,7 @@ class CudaDevice:
         if isinstance(handle, CudaStream):
             return handle
         number = int(getattr(handle, "cuda_stream", getattr(handle, "ptr", handle)))
+        number = 0 if number == LEGACY else number
         for stream in self._streams.values():
             if stream.handle == number:
                 return stream

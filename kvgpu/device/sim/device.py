@@ -212,7 +212,7 @@ class SimDevice:
         if isinstance(of, SimStream):
             self._catch_up(of)
         assert isinstance(of, SimStream | SimEvent)
-        return Position(frozenset(gate.label for gate in of.closed_gates()), of.clock())
+        return Position(frozenset([gate.label for gate in of.closed_gates()]), of.clock())
 
     def submitted(self, stream: Stream) -> int:
         """See ``Device.submitted``."""

@@ -83,7 +83,7 @@ class SimStream:
 class SimEvent:
     """A position in a stream: passed once ``position`` items of it are over. ``stream`` is ``None`` for the empty position.
 
-    ``force`` runs the work before it.
+    ``force`` runs the work before it and tells the CPU; ``told``: whether it has.
     """
 
     stream: SimStream | None
@@ -92,6 +92,7 @@ class SimEvent:
     count: int
     gates: Gates
     force: Callable[[SimEvent], None]
+    told: bool = False
 
     def passed(self) -> bool:
         """Whether the work before it has in fact run."""
@@ -111,7 +112,9 @@ class SimEvent:
 
     def done(self) -> bool:
         """See ``api.Event.done``: no closed gate upstream; the work before it is then made to have run."""
-        if self.closed_gates():
-            return False
-        self.force(self)
+        if not self.told:
+            if self.closed_gates():
+                return False
+            self.force(self)
+            self.told = True
         return True

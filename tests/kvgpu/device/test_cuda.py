@@ -321,7 +321,7 @@ def test_external_streams_by_number(opened: Open) -> None:
         cuda_stream = 0
 
     other = device.external_stream(TorchLike())
-    assert device.external_stream(0) is other
+    assert device.external_stream(0) is device.external_stream(1) is other
     assert device.external_stream(a) is device.external_stream(a.handle) is a
     mix(device, other, memory, 0, 1, "cell")
     device.wait(a, device.record(other, "r"), "w")
