@@ -1,0 +1,120 @@
+"""Commit: tokens enter the prefix tree, by an own page or by a rebase (R3.9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from kvref.eviction import act, new_plan
+from kvref.failure import Failure, NoRoom, invalid, logic
+from kvref.growth import check_ended, check_values, resized
+from kvref.lookup import attempt, live, need_active, need_tokens
+from kvref.maps import Map
+from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
+from kvref.pages import let_go, let_go_stale, lock, renew
+from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
+from kvref.tree import add_node, child, children, enter, page_at
+from spec import ops
+from spec.errors import ErrorKind
+
+
+def commit(state: State, op: ops.Commit) -> tuple[State, None]:
+    """R3.9: append tokens; history grows to cover them; full blocks enter the tree, one after the other; `end` is terminal."""
+    r = live(state, op.request)
+    need_tokens(op.tokens)
+    total = len(r.tokens) + len(op.tokens)
+    if total > r.capacity:
+        raise invalid(f"{total} committed tokens of request {r.name!r} exceed its capacity {r.capacity}: grow that first")
+    history = max(r.history, total)
+    check_values(state, r, None, history)
+    need_active(r)
+    if r.width > 1:
+        raise logic(f"request {r.name!r} has beam width {r.width}: only beam width 1 commits")
+    if op.tokens and not can_commit(state, r):
+        raise logic(f"request {r.name!r} has ended its commits: nothing can be added")
+    check_ended(state, r, None, history)
+
+    before = state
+    try:
+        if history > r.history:
+            state = renew(before, attempt(state, lambda s: resized(s, r, None, history)))
+        tokens = r.tokens + op.tokens
+        for block in range(len(r.path), len(tokens) // state.layout.tpb) if op.tokens else ():
+            state = renew(before, attempt(state, partial(commit_block, name=r.name, block=block, tokens=tokens)))
+    except NoRoom as full:
+        raise Failure(ErrorKind.OUT_OF_PAGES, full.message, state) from None
+    r = state.requests[r.name]
+    if op.tokens:
+        state = put_request(state, replace(r, tokens=tokens))
+    if op.end and can_commit(state, r):
+        state = finish(state, state.requests[r.name], publish=True)
+        state = put_request(state, replace(state.requests[r.name], terminal=True))
+    return state, None
+
+
+def commit_block(state: State, name: str, block: int, tokens: tuple[int, ...]) -> State:
+    """R3.9: one full block enters the tree, or is rebased if the tree has it. Raises `NoRoom`, `Refused`."""
+    r, tpb = state.requests[name], state.layout.tpb
+    parent = r.path[-1] if r.path else None
+    own = tokens[block * tpb : (block + 1) * tpb]
+    node = child(state, parent, own)
+    keys = [(g.index, block, 0) for g in state.layout.attention]
+    theirs: dict[Key, Page] = {}
+    if node is None:
+        state, nid = add_node(state, parent, own)
+    else:
+        nid = node.id
+        theirs = {k: p for k in keys if (p := page_at(state, nid, k[0]))}
+        state = rebase(state, r, theirs)
+        r = state.requests[r.name]
+    for key in keys:
+        if key not in theirs and key in r.pages:  # the tree lacks it: the request's page turns committed where it is
+            state = enter(state, r, state.pages[r.pages[key]], nid)
+    state = put_request(state, replace(r, path=(*r.path, nid), tokens=tokens[: (block + 1) * tpb]))
+    state = let_go_stale(state, r)  # R3.7: when its block is committed, the request lets go of a stale page
+    return mark_newer(state, [r.name])
+
+
+def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
+    """R3.9: give up own pages and lock the tree's under R3.2; offload those that are eligible. Raises `NoRoom`, `Refused`.
+
+    The own pages count as given up (R3.14). The path's blocks are pinned, like the pages that are about to be locked.
+    """
+    state = let_go(state, r, [k for k in theirs if k in r.pages])
+    r = state.requests[r.name]
+    wanted = {k: p for k, p in theirs.items() if not stale(state, r, k)}
+    targets = [(p, lock_level(state, r, p, r.decoding)) for p in wanted.values()]
+    moves = [(p, to) for p, to in targets if p.level is not to]
+    locked = replace(r, pages=Map({**r.pages, **{k: p.id for k, p in wanted.items()}}))
+    eligible = offload_of(put_request(state, locked), locked, None).must
+    work = Offload(tuple(p for p in eligible if p.key in wanted))  # no older deferred pages: history does not grow here
+    pinned = [p for p in state.pages.values() if p.node in r.path or p in theirs.values() or p.id in r.pages.values()]
+    plan, chosen = plan_offload(state, new_plan(state, pinned), work, [state.layout.place(to, p.group) for p, to in moves])
+    state = bring_up(act(state, plan), moves)
+    state = put_request(state, locked)
+    state = lock(state, locked, [state.pages[p.id] for p in wanted.values()])
+    return offload(state, chosen)
+
+
+def finish(state: State, r: Request, *, publish: bool) -> State:
+    """R3.9: end committing. ``publish``: put the tokens of a last, partial block into the tree, unless some child covers them.
+
+    R3.7: the stale pages that were kept for committing are released.
+    """
+    rest = r.tokens[len(r.path) * state.layout.tpb :]
+    parent = r.path[-1] if r.path else None
+    covered = any(n.tokens[: len(rest)] == rest for n in children(state, parent))
+    if publish and can_commit(state, r) and rest and not covered:
+        state, node = add_node(state, parent, rest)
+        for g in state.layout.attention:
+            pid = r.pages.get((g.index, len(r.path), 0))
+            if pid is not None and state.pages[pid].node is None:
+                state = enter(state, r, state.pages[pid], node)
+        state = mark_newer(state, [r.name])
+    state = put_request(state, replace(r, ended=True))
+    return let_go_stale(state, r)
+
+
+def stop_committing(state: State, op: ops.StopCommitting) -> tuple[State, None]:
+    """R3.9: end committing without adding anything, also while suspended."""
+    return finish(state, live(state, op.request), publish=False), None

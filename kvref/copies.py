@@ -1,0 +1,179 @@
+"""Copy submissions: moves, private copies, and refusals (R3.4, R4.5, R4.8, R7.1-R7.3, R13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kvref.failure import Refused
+from kvref.layout import Place
+from kvref.order import NOTHING, Work, join
+from kvref.pages import fence_slot, free_slot, last_work, lock, take_slot, write_page
+from kvref.state import (
+    Key,
+    Page,
+    Request,
+    Slot,
+    State,
+    Submission,
+    Trace,
+    fresh,
+    owners,
+    place_of,
+    put_page,
+    put_request,
+)
+from kvref.tree import count, emit, prefix
+from spec.config import Level
+from spec.observation import LevelChanged
+from spec.ops import Direction
+
+Moves = list[tuple[Page, Level]]
+"""Pages, and the levels that they go to."""
+
+
+def direction(old: Level, new: Level) -> Direction | None:
+    """R13.1: the direction of a copy; none between host and disk."""
+    if old is new is Level.GPU:
+        return Direction.COPY
+    if new is Level.GPU:
+        return Direction.ONBOARD
+    return Direction.OFFLOAD if old is Level.GPU else None
+
+
+def refuses(state: State, kind: Direction) -> tuple[State, bool, bool]:
+    """R4.8: count a submission against the faults of its direction: whether it is refused, and whether after work was queued."""
+    hits = [f for f in state.faults if f.direction is kind and f.call == 1]
+    left = tuple(replace(f, call=f.call - (f.direction is kind)) for f in state.faults if f not in hits)
+    return replace(state, faults=left), bool(hits), any(f.queued for f in hits)
+
+
+def submit(
+    state: State, work: Work, sources: Iterable[Page], slots: Iterable[tuple[Place, int]], kind: Direction | None
+) -> State:
+    """R4.5: one copy submission. Raises `Refused` (R4.8)."""
+    made = Submission(work, tuple(p.id for p in sources), tuple(slots))
+    made_so_far = replace(state, trace=replace(state.trace, submissions=(*state.trace.submissions, made)))
+    if kind is None:
+        return made_so_far
+    counted, refused, queued = refuses(state, kind)
+    if refused:
+        queued_state = replace(counted, trace=made_so_far.trace) if queued else counted
+        raise Refused(
+            queued_state, f"the {kind.value} of {len(made.sources)} page(s) was refused: repeat the call, or close a request"
+        )
+    return replace(made_so_far, faults=counted.faults, calls=state.calls.set(kind.value, state.calls.get(kind.value, 0) + 1))
+
+
+def before_copy(state: State, page: Page) -> Work:
+    """R7.1: what a copy of a page runs after: its readiness, its readers, releases, and the streams of all its owners."""
+    return join(page.ready, page.reads, page.released, *(last_work(state, r) for r in owners(state, page)))
+
+
+def reserve(state: State, places: Iterable[Place]) -> tuple[State, list[tuple[Place, Slot]]]:
+    """Take a free slot at each place."""
+    slots: list[tuple[Place, Slot]] = []
+    for place in places:
+        state, slot = take_slot(state, place)
+        slots.append((place, slot))
+    return state, slots
+
+
+def move(state: State, moves: Moves) -> State:
+    """R4.5: move pages: one submission per pair of pool groups, ordered by destination, then source.
+
+    R7.3: after it the page's readiness is that copy. R7.2: the slot that it left is free at once, behind the copy.
+    """
+    moves = [(state.pages[p.id], to) for p, to in moves]
+    pairs = sorted({(to, state.layout.place(to, p.group), p.level, place_of(state, p)) for p, to in moves})
+    reserved: list[tuple[list[Page], list[tuple[Place, Slot]]]] = []
+    for to, dest, _, source in pairs:
+        pages = [
+            p for p, level in moves if level is to and state.layout.place(level, p.group) == dest and place_of(state, p) == source
+        ]
+        state, slots = reserve(state, [dest] * len(pages))
+        reserved.append((pages, slots))
+    works: list[Work] = []
+    for pages, slots in reserved:
+        work = join(*(before_copy(state, p) for p in pages), *(slot.fence for _, slot in slots))
+        kind = direction(pages[0].level, slots[0][0][0])
+        state = submit(state, work, pages, [(place, slot.number) for place, slot in slots], kind)
+        works.append(work)
+    for (pages, slots), work in zip(reserved, works, strict=True):
+        for page, ((level, _), slot) in zip(pages, slots, strict=True):
+            state = relocate(state, page, level, slot.number, work)
+    return state
+
+
+def relocate(state: State, page: Page, level: Level, slot: int, work: Work) -> State:
+    """R2.4: a page is elsewhere now, for all its owners; counted (R13.1) and, if committed, an event (R13.3)."""
+    state, serial = fresh(state)
+    state = put_page(state, replace(page, level=level, slot=slot, ready=work, move=serial, reads=NOTHING, released=NOTHING))
+    state = free_slot(state, place_of(state, page), page.slot, work)
+    group = state.layout.groups[page.group]
+    kind = direction(page.level, level)
+    if kind is not None:
+        state = count(state, page.group, **{f"{kind.value}_pages": 1, f"{kind.value}_bytes": group.page_bytes})
+    if page.node is not None:
+        state = emit(state, LevelChanged(prefix(state, page.node), group.name, page.level, level))
+    return state
+
+
+def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> State:
+    """R3.4, R1.3: give a request private GPU pages with the payloads of matched pages, wherever these are.
+
+    R7.1: a submission like any other; it disturbs no owner, and the source's slot is not reused before it has run.
+    """
+    pairs = sorted({(state.layout.place(Level.GPU, p.group), place_of(state, p)) for p, _ in copies})
+    reserved: list[tuple[list[tuple[Page, Key]], list[tuple[Place, Slot]]]] = []
+    for dest, source in pairs:
+        chosen = [(p, k) for p, k in copies if state.layout.place(Level.GPU, p.group) == dest and place_of(state, p) == source]
+        state, slots = reserve(state, [dest] * len(chosen))
+        reserved.append((chosen, slots))
+    for chosen, slots in reserved:
+        work = join(*(before_copy(state, p) for p, _ in chosen), *(slot.fence for _, slot in slots))
+        kind = direction(chosen[0][0].level, Level.GPU)
+        assert kind is not None
+        state = submit(state, work, [p for p, _ in chosen], [(place, slot.number) for place, slot in slots], kind)
+        for (source_page, key), (_, slot) in zip(chosen, slots, strict=True):
+            page = state.pages[source_page.id]
+            state = put_page(state, replace(page, reads=join(page.reads, work)))
+            state, pid = fresh(state)
+            private = Page(
+                pid, *key, Level.GPU, slot.number, r.priority, state.step, work, pid, content=page.content, written=True
+            )
+            state = put_page(state, private)
+            r = state.requests[r.name]
+            state = put_request(state, replace(r, pages=r.pages.set(key, pid)))
+            state = lock(state, r, [private])
+            more = (
+                {"copy_pages": 1}
+                if kind is Direction.COPY
+                else {"onboard_pages": 1, "onboard_bytes": state.layout.groups[key[0]].page_bytes}
+            )
+            state = count(state, key[0], **more)
+    return state
+
+
+def start(state: State) -> State:
+    """Begin the acting part of an operation, or of a block or member of it, that a refused copy undoes as a whole (R4.8)."""
+    return replace(state, trace=replace(state.trace, submissions=(), writes=()))
+
+
+def undo(base: State, reached: State) -> State:
+    """R4.8: the state after a refused copy: as ``base``, but for what was written, and for the work that was queued.
+
+    Queued work becomes part of the readiness of every source page and of the fence of every slot reserved for it.
+    """
+    state = replace(base, faults=reached.faults)
+    for stream, pid, content in reached.trace.writes:
+        if pid in base.pages:  # what a failed call wrote stays
+            state = write_page(state, stream, state.pages[pid], content)
+    for made in reached.trace.submissions:
+        for place, number in made.slots:
+            state = fence_slot(state, place, number, made.work)
+        for pid in made.sources:
+            state, serial = fresh(state)
+            page = state.pages[pid]
+            state = put_page(state, replace(page, ready=join(page.ready, made.work), move=serial))
+    return replace(state, trace=Trace(base.trace.events, base.trace.newer))

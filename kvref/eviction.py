@@ -1,0 +1,140 @@
+"""Making room: which pages leave, in which order, and whether a plan fits (R3.14, section 10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kvref.copies import move
+from kvref.failure import NoRoom
+from kvref.layout import Place
+from kvref.maps import Map
+from kvref.state import Page, State, owners, place_of, status
+from kvref.tree import doomed, drop
+from spec.config import Level
+from spec.observation import PageStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Room that is being planned, by numbers alone: nothing has happened yet (R3.14).
+
+    ``free``: free slots that the plan has left by pool group. ``pinned``: pages that are about to be used. ``at``: the pages that
+    it moves, and where to. ``dropped``: the pages that it drops, those that go with a subtree included. ``leaving``: in order.
+    """
+
+    free: Map[Place, int]
+    pinned: frozenset[int]
+    at: Map[int, Place] = Map()  # noqa: RUF009 - immutable
+    dropped: frozenset[int] = frozenset()
+    leaving: tuple[tuple[int, Level | None], ...] = ()
+
+
+def new_plan(state: State, pinned: Iterable[Page] = ()) -> Plan:
+    """An empty plan: what an operation has given up itself is free in ``state`` already (R3.14)."""
+    return Plan(Map({place: len(slots) for place, slots in state.free.items()}), frozenset(p.id for p in pinned))
+
+
+def evictable(state: State, place: Place) -> list[Page]:
+    """R10.2: the evictable pages of a pool group (R2.2, R2.5), the one that leaves first before the others."""
+    pages = [p for p in state.pages.values() if place_of(state, p) == place and not owners(state, p)]
+    return sorted(pages, key=lambda p: (p.priority, p.since, -p.block, p.group, p.id))
+
+
+def reserve_room(state: State, plan: Plan, place: Place, n: int = 1) -> Plan | None:
+    """R10.1: the plan that has ``n`` slots more of a pool group in use, evicting if need be; ``None`` if it does not fit."""
+    while plan.free[place] < n:
+        grown = next((p for page in evictable(state, place) if (p := leave(state, plan, page))), None)
+        if grown is None:
+            return None
+        plan = grown
+    return replace(plan, free=plan.free.set(place, plan.free[place] - n))
+
+
+def leave(state: State, plan: Plan, page: Page) -> Plan | None:
+    """R10.1: the plan in which a page moves one level down, cascading, or is dropped where it is; else ``None``."""
+    if page.id in plan.pinned or page.id in plan.at or page.id in plan.dropped:
+        return None  # about to be used, or evicted by this operation already
+    place = place_of(state, page)
+    if len(state.layout.levels) > page.level + 1:
+        level = Level(page.level + 1)
+        below = state.layout.place(level, page.group)
+        roomy = reserve_room(state, plan, below)
+        if roomy is not None and page.id not in roomy.dropped:
+            free = roomy.free.set(place, roomy.free[place] + 1)
+            return replace(roomy, free=free, at=roomy.at.set(page.id, below), leaving=(*roomy.leaving, (page.id, level)))
+    if status(state, page) is not PageStatus.DROPPABLE:
+        return None
+    _, pages = doomed(state, page, plan.dropped)
+    free = plan.free
+    for p in pages:
+        where = plan.at.get(p.id, place_of(state, p))
+        free = free.set(where, free[where] + 1)
+    return replace(plan, free=free, dropped=plan.dropped | {p.id for p in pages}, leaving=(*plan.leaving, (page.id, None)))
+
+
+def reserve_all(state: State, plan: Plan, places: Iterable[Place]) -> Plan:
+    """R3.14: the plan that has a slot more in use for each of ``places``, the coldest level first. Raises `NoRoom`."""
+    for (level, pool), n in sorted(Counter(places).items(), key=lambda item: (-item[0][0], item[0][1])):
+        roomy = reserve_room(state, plan, (level, pool), n)
+        if roomy is None:
+            group = state.layout.served((level, pool))[0].name
+            raise NoRoom(
+                f"no {n} slot(s) at level {level.label} for group {group}: {len(state.free[level, pool])} free, too few can leave"
+            )
+        plan = roomy
+    return plan
+
+
+def act(state: State, plan: Plan) -> State:
+    """R3.14: carry out the evictions of a plan, the coldest level first. R4.5: one submission from one pool group into another.
+
+    Drops come before moves, so that what a subtree frees is there. Raises `Refused`.
+    """
+    for level in reversed(state.layout.levels):
+        for pid, to in plan.leaving:
+            if to is None and pid in state.pages and state.pages[pid].level is level:
+                state = drop(state, state.pages[pid])
+    for level in reversed(state.layout.levels):
+        moves = [(state.pages[pid], to) for pid, to in plan.leaving if to is not None and pid in state.pages and to == level + 1]
+        state = move(state, moves) if moves else state
+    return state
+
+
+def make_room(state: State, places: Iterable[Place], pinned: Iterable[Page]) -> State:
+    """Plan the room for a slot at each of ``places``, and make it. Raises `NoRoom`, `Refused`."""
+    return act(state, reserve_all(state, new_plan(state, pinned), places))
+
+
+def use(state: State) -> list[tuple[int, int]]:
+    """R3.5: of each GPU pool group, the slots that are neither free nor evictable, and all its slots."""
+    slots = state.layout.slots[Level.GPU]
+    return [(n - len(state.free[Level.GPU, pool]) - len(evictable(state, (Level.GPU, pool))), n) for pool, n in enumerate(slots)]
+
+
+def gone(state: State, plan: Plan, place: Place) -> int:
+    """The number of pages that a plan takes out of a pool group."""
+    return sum(1 for p in {*plan.at, *plan.dropped} if place_of(state, state.pages[p]) == place)
+
+
+def evict(state: State, place: Place, n: int) -> State:
+    """R10.5: the first ``n`` evictable pages of a pool group leave it. Raises `NoRoom`, `Refused`."""
+    plan = new_plan(state)
+    for page in evictable(state, place):
+        if gone(state, plan, place) < n:
+            plan = leave(state, plan, page) or plan
+    left = gone(state, plan, place)
+    if left < n:
+        raise NoRoom(f"only {left} of {n} page(s) can leave level {place[0].label}: take fewer, or free slots below")
+    return act(state, plan)
+
+
+def clear(state: State) -> State:
+    """R10.5: drop every droppable page on every level, in eviction order, the hottest level first."""
+    for level in state.layout.levels:
+        pages = [p for place in state.layout.places() if place[0] is level for p in evictable(state, place)]
+        for page in sorted(pages, key=lambda p: (p.priority, p.since, -p.block, p.group, p.id)):
+            if page.id in state.pages and status(state, state.pages[page.id]) is PageStatus.DROPPABLE:
+                state = drop(state, state.pages[page.id])
+    return state

@@ -1,0 +1,159 @@
+"""Slots and pages: how they are taken, released and freed, and the fences that this leaves (R7.2, R7.4, R7.7, R7.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kvref.layout import Place
+from kvref.order import NOTHING, Work, join, pending
+from kvref.state import (
+    Key,
+    Page,
+    Request,
+    Slot,
+    State,
+    can_commit,
+    fresh,
+    keepers,
+    owners,
+    place_of,
+    put_page,
+    put_request,
+    stale,
+)
+from spec.config import Level
+from spec.payload import Content, next_content
+
+
+def follow(state: State, stream: str | None, *works: Work) -> State:
+    """Order a stream after ``works``: what is submitted to it next runs after them."""
+    if stream is None:
+        return state
+    s = state.streams[stream]
+    return replace(state, streams=state.streams.set(stream, replace(s, last=join(s.last, *works))))
+
+
+def submit_visible(state: State, stream: str, *works: Work) -> tuple[State, Work]:
+    """Submit a user-visible item to a stream, behind the stream and ``works``: its work, which the stream follows from now on."""
+    s = state.streams[stream]
+    item = join(s.last, *works)
+    item = replace(item, after=item.after.set(stream, len(s.log) + 1))
+    return replace(state, streams=state.streams.set(stream, replace(s, last=item, log=(*s.log, state.step)))), item
+
+
+def last_work(state: State, r: Request) -> Work:
+    """The work submitted so far on a request's stream; nothing before it has one."""
+    return NOTHING if r.stream is None else state.streams[r.stream].last
+
+
+def take_slot(state: State, place: Place) -> tuple[State, Slot]:
+    """R7.2: take a free slot: one whose fence has passed before others, then the one that became free first."""
+    free = state.free[place]
+    slot = next((s for s in free if not pending(s.fence, state.gates)), free[0])
+    return replace(state, free=state.free.set(place, tuple(s for s in free if s != slot))), slot
+
+
+def free_slot(state: State, place: Place, number: int, fence: Work) -> State:
+    """R7.2: a slot becomes free, and is the last in the order; its next use runs after ``fence``."""
+    return replace(state, free=state.free.set(place, (*state.free[place], Slot(number, fence))))
+
+
+def fence_slot(state: State, place: Place, number: int, work: Work) -> State:
+    """R7.7, R4.8: later use of a slot, whoever has it now, runs after ``work``."""
+    free = tuple(replace(s, fence=join(s.fence, work)) if s.number == number else s for s in state.free[place])
+    state = replace(state, free=state.free.set(place, free))
+    for label, (where, slots) in state.taken.items():
+        if where == place:
+            kept = tuple(replace(s, fence=join(s.fence, work)) if s.number == number else s for s in slots)
+            state = replace(state, taken=state.taken.set(label, (where, kept)))
+    for page in state.pages.values():
+        if place_of(state, page) == place and page.slot == number:
+            state = put_page(state, replace(page, reads=join(page.reads, work)))
+    return state
+
+
+def new_page(state: State, key: Key, level: Level, priority: int) -> tuple[State, Page, Work]:
+    """R6.4: a new page in a free slot, ready at once; and the slot's fence, which its first use runs after."""
+    state, slot = take_slot(state, state.layout.place(level, key[0]))
+    state, pid = fresh(state)
+    page = Page(pid, *key, level, slot.number, priority, state.step, move=pid)
+    return put_page(state, page), page, slot.fence
+
+
+def add_page(state: State, r: Request, key: Key) -> State:
+    """R3.6, R7.9: a new page at level 0 for a request, whose stream is ordered after the fence of the slot."""
+    state, page, fence = new_page(state, key, Level.GPU, r.priority)
+    state = follow(state, r.stream, fence)
+    r = state.requests[r.name]
+    return put_request(state, replace(r, pages=r.pages.set(key, page.id)))
+
+
+def lock(state: State, r: Request, pages: Iterable[Page]) -> State:
+    """R7.9: order a request's stream after the readiness of pages that it locks, and after the reads on their slots (R7.7)."""
+    return follow(state, r.stream, *(join(p.ready, p.reads) for p in pages))
+
+
+def delete(state: State, page: Page) -> State:
+    """R7.2: free a page without a copy out of it: its readiness and its readers stay in the fence of the slot."""
+    state = replace(state, pages=state.pages.without(page.id))
+    return free_slot(state, place_of(state, page), page.slot, join(page.ready, page.reads, page.released))
+
+
+def unlock(state: State, r: Request, page: Page) -> State:
+    """R7.4: put the work so far on the request's stream into the fence of the page's slot."""
+    page = state.pages[page.id]
+    return put_page(state, replace(page, released=join(page.released, last_work(state, r))))
+
+
+def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:
+    """Release pages of a request (R7.4); one that neither a request nor the tree keeps is freed."""
+    for key in tuple(keys):
+        r = state.requests[r.name]
+        page = state.pages[r.pages[key]]
+        state = unlock(state, r, page)
+        state = put_request(state, replace(r, pages=r.pages.without(key)))
+        page = state.pages[page.id]
+        if page.node is None and not keepers(state, page):
+            state = delete(state, page)
+    return state
+
+
+def let_go_stale(state: State, r: Request) -> State:
+    """R3.7: release the stale pages of a request, except uncommitted ones while committing is still possible."""
+    r = state.requests[r.name]
+    keep = can_commit(state, r)
+    return let_go(state, r, [k for k, p in r.pages.items() if stale(state, r, k) and not (keep and state.pages[p].node is None)])
+
+
+def write_page(state: State, stream: str, page: Page, content: Content) -> State:
+    """Write a payload on a stream. Changes no readiness (R6.4)."""
+    state, _ = submit_visible(state, stream)
+    state = put_page(state, replace(state.pages[page.id], content=content, written=True))
+    return replace(state, trace=replace(state.trace, writes=(*state.trace.writes, (stream, page.id, content))))
+
+
+def write_of(state: State, r: Request, page: Page) -> State:
+    """A write of a request to one of its pages, with the contents that come next there."""
+    assert r.stream is not None  # an active request has one (R3.2)
+    return write_page(
+        state, r.stream, page, next_content(page.content, r.name, state.layout.groups[page.group].name, page.block, page.beam)
+    )
+
+
+def write_history(state: State, r: Request, old: int, new: int) -> State:
+    """The payloads that come with history: every block that completes and that nobody has written is written."""
+    for key in sorted(r.pages, key=lambda k: (k[1], k[0], k[2])):
+        page = state.pages[r.pages[key]]
+        newly = state.layout.complete(key[1], new) and not state.layout.complete(key[1], old)
+        if newly and not page.written:
+            state = write_of(state, r, page)
+    return state
+
+
+def renew(before: State, state: State) -> State:
+    """R10.2: a page that has left LOCKED since ``before`` is the last in the eviction order of its priority."""
+    for page in state.pages.values():
+        if page.id in before.pages and owners(before, before.pages[page.id]) and not owners(state, page):
+            state = put_page(state, replace(page, since=state.step))
+    return state

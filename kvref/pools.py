@@ -1,0 +1,96 @@
+"""Operations on the pools and on the tree itself: seed, evict, clear, take and give slots (R10.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvref.eviction import clear, evict, make_room
+from kvref.failure import Failure, NoRoom, invalid, logic, out_of_range
+from kvref.lookup import attempt, group_indices, need_level, need_tokens, pool_group
+from kvref.pages import free_slot, new_page, take_slot
+from kvref.state import State, put_page
+from kvref.tree import add_node, child, page_at, prefix
+from spec import ops
+from spec.config import Level
+from spec.errors import ErrorKind
+from spec.payload import seed_content
+
+
+def seed_prefix(state: State, op: ops.SeedPrefix) -> tuple[State, None]:
+    """R10.5: add the missing blocks and pages of a prefix at a level, evicting if need be; a remainder is a partial block."""
+    groups = group_indices(state, op.groups)
+    level = op.level.level
+    need_level(state, level)
+    need_tokens(op.tokens)
+    try:
+        return attempt(state, lambda s: seed(s, op, level, groups)), None
+    except NoRoom as full:
+        raise Failure(ErrorKind.OUT_OF_PAGES, full.message) from None
+
+
+def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]) -> State:
+    """R10.5: the acting part; the blocks on the way are pinned. Raises `NoRoom`, `Refused`."""
+    tpb = state.layout.tpb
+    blocks = [op.tokens[i : i + tpb] for i in range(0, len(op.tokens), tpb)]
+    way: list[int] = []
+    for tokens in blocks:
+        node = child(state, way[-1] if way else None, tokens)
+        if node is None:
+            break
+        way.append(node.id)
+    missing = [(b, g) for b in range(len(blocks)) for g in groups if b >= len(way) or page_at(state, way[b], g) is None]
+    pinned = [p for p in state.pages.values() if p.node in way]
+    state = make_room(state, [state.layout.place(level, g) for _, g in missing], pinned)
+    for tokens in blocks[len(way) :]:
+        state, added = add_node(state, way[-1] if way else None, tokens)
+        way.append(added)
+    for block, group in missing:
+        state, page, fence = new_page(state, (group, block, 0), level, op.priority)
+        content = seed_content(prefix(state, way[block]), state.layout.groups[group].name, block)
+        # R7.2: the slot's next use is the write of the payload; it runs after the fence, and makes the page ready.
+        state = put_page(state, replace(page, ready=fence, content=content, written=True, node=way[block]))
+    return state
+
+
+def evict_pages(state: State, op: ops.Evict) -> tuple[State, None]:
+    """R10.5: move or drop the first evictable pages of a pool group."""
+    place = pool_group(state, op.level.level, op.group)
+    if op.pages < 1:
+        raise invalid(f"evict {op.pages} pages: expected 1 or more")
+    try:
+        return attempt(state, lambda s: evict(s, place, op.pages)), None
+    except NoRoom as full:
+        raise Failure(ErrorKind.OUT_OF_PAGES, full.message) from None
+
+
+def clear_reusable(state: State, op: ops.ClearReusable) -> tuple[State, None]:
+    """R10.5: drop every droppable page."""
+    return clear(state), None
+
+
+def take_slots(state: State, op: ops.TakeSlots) -> tuple[State, None]:
+    """R10.5: take free slots, and only free ones, out of a pool group."""
+    place = pool_group(state, op.level.level, op.group)
+    free = len(state.free[place])
+    count = free if op.count == "all" else op.count
+    if count < (op.count != "all"):
+        raise invalid(f"take {count} slots: expected 1 or more")
+    if op.as_ in state.taken:
+        raise logic(f"slots {op.as_!r} are taken already: give them back first, or choose another label")
+    if count > free:
+        raise Failure(ErrorKind.OUT_OF_PAGES, f"{count} slots wanted, {free} free at level {op.level.value}: take fewer")
+    slots = []
+    for _ in range(count):
+        state, slot = take_slot(state, place)
+        slots.append(slot)
+    return replace(state, taken=state.taken.set(op.as_, (place, tuple(slots)))), None
+
+
+def give_slots(state: State, op: ops.GiveSlots) -> tuple[State, None]:
+    """R10.5: give taken slots back, with their fences."""
+    if op.as_ not in state.taken:
+        raise out_of_range(f"no taken slots {op.as_!r}: take them first")
+    place, slots = state.taken[op.as_]
+    for slot in slots:
+        state = free_slot(state, place, slot.number, slot.fence)
+    return replace(state, taken=state.taken.without(op.as_)), None

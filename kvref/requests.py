@@ -1,0 +1,234 @@
+"""The life of a request: create, resume, suspend, close, prefetch, and its stream, row and versions (sections 3 and 6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvref.commit import finish
+from kvref.copies import copy_private
+from kvref.eviction import act, make_room, new_plan, use
+from kvref.failure import NoRoom, invalid, logic, out_of_range
+from kvref.growth import enter_decode
+from kvref.lookup import (
+    any_request,
+    attempt,
+    live,
+    need_level,
+    need_stream,
+    need_tokens,
+    only_group,
+)
+from kvref.maps import Map
+from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
+from kvref.pages import add_page, follow, let_go, lock, unlock
+from kvref.state import (
+    Key,
+    Request,
+    State,
+    batch_of,
+    fresh,
+    mapped,
+    mark_newer,
+    put_request,
+    snapshot,
+)
+from kvref.tree import match, page_at
+from spec import ops
+from spec.config import Level
+from spec.observation import Phase, RequestStatus
+
+
+def create(state: State, op: ops.Create) -> tuple[State, int]:
+    """R3.1: make a request, match its tokens, and hold what was matched. Returns the matched tokens."""
+    prompt = op.prompt_length or 0
+    if prompt < 0 or prompt % state.layout.tpb:
+        raise invalid(
+            f"prompt_length {prompt}: expected a multiple of tokens_per_block ({state.layout.tpb}) that is not negative"
+        )
+    tokens = op.tokens or ()
+    need_tokens(tokens)
+    if op.request in state.requests and state.requests[op.request].status is not RequestStatus.CLOSED:
+        raise logic(f"request {op.request!r} exists: close it first, or choose another name")
+    nodes, length = match(state, tokens)
+    pages: dict[Key, int] = {}
+    for g in state.layout.groups:
+        # R1.3: of an SSM group the last block's state is held, as block 0.
+        blocks = {0: nodes[-1]} if g.ssm and nodes else {} if g.ssm else dict(enumerate(nodes))
+        for block, node in blocks.items():
+            page = page_at(state, node, g.index)
+            if page is not None and not state.layout.stale(g.index, block, length):
+                pages[g.index, block, 0] = page.id
+    whole = nodes[: length // state.layout.tpb]
+    state, uid = fresh(state)
+    r = Request(op.request, uid, op.priority, prompt, tokens[:length], whole, Map(pages), length, length)
+    return put_request(state, r), length
+
+
+def unfinished(state: State, r: Request, key: Key) -> bool:
+    """R3.4, R1.3: whether a held page is one that the first resume copies: the partly matched block, a matched SSM snapshot."""
+    partial = len(r.tokens) % state.layout.tpb != 0 and key[1] == len(r.path)
+    return not r.resumed and (partial or state.layout.groups[key[0]].ssm)
+
+
+def change_stream(state: State, r: Request, stream: str | None) -> State:
+    """R7.8: give a request a stream, ordered after the old one."""
+    if stream is None or stream == r.stream:
+        return state
+    if r.stream is not None:
+        state = follow(state, stream, state.streams[r.stream].last)
+    return put_request(state, replace(r, stream=stream))
+
+
+def resume(state: State, op: ops.Resume) -> tuple[State, bool]:
+    """R3.2: suspended to active; false when it does not fit (R3.5). A stream given stays set."""
+    r = live(state, op.request)
+    stream = op.stream
+    if stream == "default":
+        stream = "exec" if r.stream is None else None
+    if stream is not None:
+        need_stream(state, stream)
+    if stream is None and r.stream is None:
+        raise invalid(f"request {r.name!r} has no stream yet: give one at its first resume")
+    if op.decode is False and r.decoding:
+        raise invalid(f"request {r.name!r} is decoding, which is for good: resume it with decode: true, or without")
+    if r.active:
+        raise logic(f"request {r.name!r} is active already")
+    base = change_stream(state, r, stream)
+    try:
+        return attempt(base, lambda s: activate(s, s.requests[r.name], r.decoding or bool(op.decode))), True
+    except NoRoom:
+        return base, False
+
+
+def activate(state: State, r: Request, decode: bool) -> State:
+    """R3.2-R3.5: lock every block that is not stale where it has to be, then offload (R4.3, R4.7). Raises `NoRoom`, `Refused`."""
+    for used, slots in use(state):
+        if used > slots * state.layout.max_util:
+            raise NoRoom(f"{used} of {slots} GPU slots are in use, above max_util_for_resume")  # R3.5
+    held = mapped(state, r)
+    copies = [(p, k) for k, p in held.items() if unfinished(state, r, k)]
+    states = [(g.index, 0, 0) for g in state.layout.groups if g.ssm and (g.index, 0, 0) not in held]  # R1.3: fresh
+    targets = [(p, lock_level(state, r, p, decode)) for k, p in held.items() if not unfinished(state, r, k)]
+    moves = [(p, to) for p, to in targets if p.level is not to]
+    # R4.2: the request that is entering decode counts as decoding.
+    locked = replace(r, status=RequestStatus.ACTIVE, phase=Phase.DECODE if decode else r.phase, resumed=True)
+    work = offload_of(put_request(state, locked), locked, () if r.decoding else None)
+    places = [state.layout.place(to, p.group) for p, to in moves]
+    places += [state.layout.place(Level.GPU, key[0]) for key in (*states, *(k for _, k in copies))]
+    plan, chosen = plan_offload(state, new_plan(state, held.values()), work, places)
+
+    state = act(state, plan)
+    for key in states:
+        state = add_page(state, r, key)
+    state = bring_up(state, moves)
+    state = copy_private(state, r, copies)
+    if r.resumed:  # R13.1: only of a request resumed before
+        state = replace(state, counters=replace(state.counters, resumes=state.counters.resumes + 1))
+    r = state.requests[r.name]
+    r = replace(r, status=locked.status, phase=locked.phase, resumed=True)
+    state = lock(put_request(state, r), r, mapped(state, r).values())
+    return offload(state, chosen)
+
+
+def admit_generation(state: State, op: ops.AdmitGeneration) -> tuple[State, bool]:
+    """R11.2: an active request enters decode, a suspended one resumes with decode; false means not now."""
+    if live(state, op.request).active:
+        return enter_decode(state, ops.EnterDecode(request=op.request))
+    return resume(state, ops.Resume(request=op.request, decode=True))
+
+
+def suspend(state: State, op: ops.Suspend) -> tuple[State, None]:
+    """R3.10: locks become holds; the row stays."""
+    r = live(state, op.request)
+    if not r.active:
+        raise logic(f"request {r.name!r} is suspended already")
+    state = replace(state, counters=replace(state.counters, suspends=state.counters.suspends + 1))
+    return hold(state, r), None
+
+
+def hold(state: State, r: Request) -> State:
+    """R3.10, R7.4: turn the locks of a request into holds."""
+    for page in mapped(state, r).values():
+        state = unlock(state, r, page)
+    return put_request(state, replace(r, status=RequestStatus.SUSPENDED))
+
+
+def close(state: State, op: ops.Close) -> tuple[State, None]:
+    """R3.10: stop committing, with a partial block of committed tokens into the tree; release everything; leave the row."""
+    r = any_request(state, op.request)
+    if r.status is RequestStatus.CLOSED:
+        return state, None
+    state = finish(state, r, publish=True)
+    r = state.requests[r.name]
+    state = let_go(hold(state, r) if r.active else state, r, r.pages)
+    batch = batch_of(state, r)
+    if batch is not None:
+        rows = tuple(None if name == r.name else name for name in batch.rows)
+        state = replace(state, batches=state.batches.set(batch.uid, replace(batch, rows=rows)))
+    return put_request(state, replace(state.requests[r.name], status=RequestStatus.CLOSED, row=None)), None
+
+
+def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:
+    """R3.11: bring a suspended request's pages up to the colder of a level and where R3.2 would lock them."""
+    r = live(state, op.request)
+    level = op.level.level
+    need_level(state, level)
+    if r.active:
+        raise logic(f"request {r.name!r} is active: only a suspended one is prefetched")
+    held = mapped(state, r)
+    targets = [(p, max(level, lock_level(state, r, p, r.decoding))) for k, p in held.items() if not unfinished(state, r, k)]
+    moves = [(p, to) for p, to in targets if p.level > to]
+    places = [state.layout.place(to, p.group) for p, to in moves]
+    try:
+        return attempt(state, lambda s: bring_up(make_room(s, places, held.values()), moves)), True
+    except NoRoom:
+        return state, False
+
+
+def set_stream(state: State, op: ops.SetStream) -> tuple[State, None]:
+    """R7.8: change the request's stream."""
+    r = live(state, op.request)
+    need_stream(state, op.stream)
+    return change_stream(state, r, op.stream), None
+
+
+def acknowledge(state: State, op: ops.Acknowledge) -> tuple[State, bool]:
+    """R6.5: counts only if it is the newest version, and says whether it did."""
+    r = live(state, op.request)
+    if op.version != "latest" and op.version not in state.labels:
+        raise out_of_range(f"no snapshot {op.version!r}: take it first, or acknowledge 'latest'")
+    if op.version != "latest" and state.labels[op.version].version != r.version:
+        return state, False
+    return put_request(state, replace(r, acknowledged=r.version)), True
+
+
+def take_snapshot(state: State, op: ops.TakeSnapshot) -> tuple[State, None]:
+    """R6.1: keep a snapshot under a label. Also of a closed request."""
+    r = any_request(state, op.request)
+    group = only_group(state, op.group, range(len(state.layout.groups)))
+    need_beam(r, op.beam)
+    return replace(state, labels=state.labels.set(op.as_, snapshot(state, r, group, op.beam))), None
+
+
+def need_beam(r: Request, beam: int) -> None:
+    """R3.12: a beam that the request does not have can never be right."""
+    if not 0 <= beam < r.width:
+        raise invalid(f"beam {beam}: request {r.name!r} has beams 0 to {r.width - 1}")
+
+
+def wait_snapshot(state: State, op: ops.WaitSnapshot) -> tuple[State, None]:
+    """R6.1: order a stream after the readiness in a snapshot."""
+    if op.snapshot not in state.labels:
+        raise out_of_range(f"no snapshot {op.snapshot!r}: take it first")
+    need_stream(state, op.stream)
+    return follow(state, op.stream, *(w for w in state.labels[op.snapshot].ready if w)), None
+
+
+def bind_row(state: State, op: ops.BindRow) -> tuple[State, None]:
+    """R6.6: give a row to a request in no batch. The version is newer even if the row is the same (R6.4)."""
+    r = live(state, op.request)
+    if op.row < 0:
+        raise logic(f"row {op.row} is negative")
+    if batch_of(state, r) is not None:
+        raise logic(f"request {r.name!r} is a member of a batch, which gives it its row: remove it first")
+    return mark_newer(put_request(state, replace(r, row=op.row)), [r.name]), None

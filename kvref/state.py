@@ -1,0 +1,338 @@
+"""The state of a manager, and what is defined by it: owners, status, eligible counts (sections 2, 3 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from kvref.layout import Layout, Place
+from kvref.maps import Map
+from kvref.order import NOTHING, Stream, Work
+from spec.config import Level
+from spec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
+from spec.ops import Direction
+from spec.payload import Content
+
+Key: TypeAlias = tuple[int, int, int]
+"""A page's place in a request: layer group, block, beam row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page (R2.1, R2.4).
+
+    ``ready``: the work after which its payload is valid here; ``move``: which readiness that is, new at every move. ``reads`` and
+    ``released``: the fence of its slot while it is there (R7.4, R7.7). ``written``: by anyone, or copied. ``node``: the tree
+    block that it is committed to. ``since``: the step in which it left LOCKED, or else was created (R10.2).
+    """
+
+    id: int
+    group: int
+    block: int
+    beam: int
+    level: Level
+    slot: int
+    priority: int
+    since: int
+    ready: Work = NOTHING
+    move: int = 0
+    reads: Work = NOTHING
+    released: Work = NOTHING
+    content: Content | None = None
+    written: bool = False
+    node: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """Its place in the requests that lock it."""
+        return self.group, self.block, self.beam
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A block of the prefix tree (R2.6): its own tokens, at most tpb. A lower ``id`` is older; ``parent`` None at the root."""
+
+    id: int
+    parent: int | None
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request (section 3). ``tokens``: the committed ones. ``path``: the tree blocks of its whole committed blocks.
+
+    ``pages``: every page that it locks or holds. ``prompt``: tokens of the prompt. ``resumed``: had its first resume.
+    ``shown``: what it showed when its version was made (R6.4). ``beams``: whether `set_beam_width` was called.
+    ``ended``: committing is over; ``terminal``: by `end` (R3.9).
+    """
+
+    name: str
+    uid: int
+    priority: int
+    prompt: int
+    tokens: tuple[int, ...]
+    path: tuple[int, ...]
+    pages: Map[Key, int]
+    capacity: int
+    history: int
+    status: RequestStatus = RequestStatus.SUSPENDED
+    phase: Phase = Phase.PREFILL
+    stream: str | None = None
+    row: int | None = None
+    width: int = 1
+    beams: bool = False
+    ended: bool = False
+    terminal: bool = False
+    resumed: bool = False
+    version: int = 0
+    acknowledged: int | None = None
+    shown: object = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is active."""
+        return self.status is RequestStatus.ACTIVE
+
+    @property
+    def decoding(self) -> bool:
+        """Whether its phase is decode."""
+        return self.phase is Phase.DECODE
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot that holds no page: its number, and the fence that its next use runs after (R7.2)."""
+
+    number: int
+    fence: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot (R6.1) of one request, group and beam row."""
+
+    indices: tuple[int, ...]
+    levels: tuple[Level | None, ...]
+    eligible: int
+    ready: tuple[Work | None, ...]
+    moves: tuple[int | None, ...]
+    row: int | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a row publishes for one group: index and level of each block of the table, and the eligible count (R8.4)."""
+
+    indices: tuple[int, ...]
+    levels: tuple[Level | None, ...]
+    eligible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A publication: its work, and the tables after it, by row and then by attention group."""
+
+    work: Work
+    rows: tuple[tuple[Words, ...], ...]
+
+
+NEVER, EMPTY = -1, 0
+"""What a row published last, where it is not a version: nothing yet, or that it has no member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch (section 8). ``published``: by row, the version last published, `NEVER` or `EMPTY`. ``uploads``: the last one, and
+    before it those that may be pending. ``refused``: queued work of refused uploads. ``reads``: reads recorded on the tables.
+    """
+
+    uid: int
+    name: str
+    rows: tuple[str | None, ...]
+    blocks: int
+    levels: bool
+    published: tuple[int, ...]
+    uploads: tuple[Upload, ...]
+    refused: tuple[Work, ...] = ()
+    reads: Work = NOTHING
+    staging: int = 2
+    open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A device read: its work, and what it returns when it has run."""
+
+    work: Work
+    words: tuple[tuple[int, ...], ...] | None = None
+    payload: Content | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A copy that will be refused: the ``call``-th next submission of its direction (R4.8)."""
+
+    direction: Direction
+    call: int
+    queued: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A copy submission of the operation under way: its work, its source pages, and the slots reserved for it."""
+
+    work: Work
+    sources: tuple[int, ...]
+    slots: tuple[tuple[Place, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the operation under way has done so far. ``newer``: requests whose version is newer whatever they show (R6.4)."""
+
+    events: tuple[TreeEvent, ...] = ()
+    newer: frozenset[str] = frozenset()
+    submissions: tuple[Submission, ...] = ()
+    writes: tuple[tuple[str, int, Content], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A capture under way: its stream, and the table reads so far, by batch and attention group."""
+
+    stream: str
+    reads: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything. ``step``: the number of operations before this one. ``serial``: the last identity handed out.
+
+    ``free``: by pool group, in the order in which the slots became free. ``taken``: by label. ``gates``: the closed ones.
+    """
+
+    layout: Layout
+    counters: Counters
+    reset: Counters
+    free: Map[Place, tuple[Slot, ...]]
+    streams: Map[str, Stream]
+    step: int = 0
+    serial: int = 0
+    pages: Map[int, Page] = Map()  # noqa: RUF009 - immutable
+    nodes: Map[int, Node] = Map()  # noqa: RUF009
+    requests: Map[str, Request] = Map()  # noqa: RUF009
+    batches: Map[int, Batch] = Map()  # noqa: RUF009
+    taken: Map[str, tuple[Place, tuple[Slot, ...]]] = Map()  # noqa: RUF009
+    labels: Map[str, Snapshot] = Map()  # noqa: RUF009
+    reads: Map[str, Read] = Map()  # noqa: RUF009
+    gates: Map[str, int] = Map()  # noqa: RUF009
+    graphs: Map[str, tuple[tuple[int, int], ...]] = Map()  # noqa: RUF009
+    capture: Capture | None = None
+    faults: tuple[Fault, ...] = ()
+    calls: Map[str, int] = Map()  # noqa: RUF009
+    trace: Trace = Trace()
+
+
+def fresh(state: State) -> tuple[State, int]:
+    """A new identity."""
+    return replace(state, serial=state.serial + 1), state.serial + 1
+
+
+def put_page(state: State, page: Page) -> State:
+    """The state with ``page`` as it now is."""
+    return replace(state, pages=state.pages.set(page.id, page))
+
+
+def put_request(state: State, request: Request) -> State:
+    """The state with ``request`` as it now is."""
+    return replace(state, requests=state.requests.set(request.name, request))
+
+
+def place_of(state: State, page: Page) -> Place:
+    """The pool group in which a page lies (R2.4)."""
+    return state.layout.place(page.level, page.group)
+
+
+def stale(state: State, r: Request, key: Key) -> bool:
+    """Whether a block of a request is stale at its history (R1.8)."""
+    return state.layout.stale(key[0], key[1], r.history)
+
+
+def mapped(state: State, r: Request) -> dict[Key, Page]:
+    """The pages of a request's blocks that are not stale, in order of block, then group, then beam row."""
+    keys = sorted(r.pages, key=lambda k: (k[1], k[0], k[2]))
+    return {k: state.pages[r.pages[k]] for k in keys if not stale(state, r, k)}
+
+
+def locks(state: State, r: Request, page: Page) -> bool:
+    """Whether an active request has the page locked: every block that is not stale is (R2.2, R3.2, R3.7)."""
+    return r.active and r.pages.get(page.key) == page.id and not stale(state, r, page.key)
+
+
+def owners(state: State, page: Page) -> tuple[Request, ...]:
+    """R2.3: the active requests that have the page locked."""
+    return tuple(r for r in state.requests.values() if locks(state, r, page))
+
+
+def keepers(state: State, page: Page) -> tuple[tuple[Request, Key], ...]:
+    """Every request that locks or holds the page, and as which block. A matched SSM snapshot is held as block 0 (R1.3)."""
+    keys = {page.key, (page.group, 0, 0)} if state.layout.groups[page.group].ssm else {page.key}
+    return tuple((r, k) for r in state.requests.values() for k in keys if r.pages.get(k) == page.id)
+
+
+def status(state: State, page: Page) -> PageStatus:
+    """R2.2: locked by an active request, or held by some request, or kept by the tree alone."""
+    if owners(state, page):
+        return PageStatus.LOCKED
+    return PageStatus.HELD if keepers(state, page) else PageStatus.DROPPABLE
+
+
+def eligible_count(state: State, r: Request, group: int, beam: int = 0) -> int:
+    """R6.3: the leading blocks of complete history that are mapped, locked and at level 1, up to the first that is not."""
+    if not (r.active and r.decoding and state.layout.groups[group].sparse):
+        return 0
+    count = 0
+    while count < r.history // state.layout.tpb:
+        page = r.pages.get((group, count, beam))
+        if page is None or state.pages[page].level is not Level.HOST:
+            break
+        count += 1
+    return count
+
+
+def snapshot(state: State, r: Request, group: int, beam: int = 0) -> Snapshot:
+    """R6.1, R6.2: a snapshot; BAD and none for a block that is stale or absent, and while the request is not active."""
+    if r.status is RequestStatus.CLOSED:
+        return Snapshot((), (), 0, (), (), None, r.version)
+    blocks = 1 if state.layout.groups[group].ssm else state.layout.blocks(r.capacity)
+    pages: list[Page | None] = []
+    for block in range(blocks):
+        pid = r.pages.get((group, block, beam))
+        shows = r.active and pid is not None and not stale(state, r, (group, block, beam))
+        pages.append(state.pages[pid] if shows and pid is not None else None)
+    return Snapshot(
+        tuple(p.slot if p else BAD for p in pages),
+        tuple(p.level if p else None for p in pages),
+        eligible_count(state, r, group, beam),
+        tuple(p.ready if p else None for p in pages),
+        tuple(p.move if p else None for p in pages),
+        r.row,
+        r.version,
+    )
+
+
+def batch_of(state: State, r: Request) -> Batch | None:
+    """The batch that a request is a member of."""
+    return next((b for b in state.batches.values() if b.open and r.name in b.rows), None)
+
+
+def can_commit(state: State, r: Request) -> bool:
+    """Whether committing is still possible: it has not ended, and the request's path is in the tree (R3.9, R10.3)."""
+    return not r.ended and all(node in state.nodes for node in r.path)
+
+
+def mark_newer(state: State, names: Iterable[str]) -> State:
+    """The state in which the versions of ``names`` will be newer (R6.4)."""
+    return replace(state, trace=replace(state.trace, newer=state.trace.newer | frozenset(names)))

@@ -1,0 +1,92 @@
+"""One operation: from a state to the next, and its outcome. What holds for every operation is here, and only here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kvref import batch, commit, device, growth, pools, queries, requests
+from kvref.failure import Failure
+from kvref.layout import layout
+from kvref.maps import Map
+from kvref.order import NOTHING, Stream
+from kvref.pages import renew
+from kvref.state import Slot, State, Trace
+from kvref.versions import settle
+from spec import ops
+from spec.observation import Counters, GroupCounters
+from spec.system import Outcome, Setup, Value
+
+OPERATIONS: dict[type[ops.Operation], Callable[[State, Any], tuple[State, Value]]] = {
+    ops.Create: requests.create,
+    ops.Resume: requests.resume,
+    ops.Resize: growth.resize,
+    ops.EnterDecode: growth.enter_decode,
+    ops.AdmitGeneration: requests.admit_generation,
+    ops.Commit: commit.commit,
+    ops.StopCommitting: commit.stop_committing,
+    ops.Suspend: requests.suspend,
+    ops.Close: requests.close,
+    ops.Prefetch: requests.prefetch,
+    ops.Offload: growth.bare_offload,
+    ops.SetBeamWidth: growth.set_beam_width,
+    ops.SetStream: requests.set_stream,
+    ops.Write: growth.write,
+    ops.Acknowledge: requests.acknowledge,
+    ops.TakeSnapshot: requests.take_snapshot,
+    ops.WaitSnapshot: requests.wait_snapshot,
+    ops.BindRow: requests.bind_row,
+    ops.IsSparse: queries.is_sparse,
+    ops.PageIndexScale: queries.page_index_scale,
+    ops.SeedPrefix: pools.seed_prefix,
+    ops.Evict: pools.evict_pages,
+    ops.ClearReusable: pools.clear_reusable,
+    ops.TakeSlots: pools.take_slots,
+    ops.GiveSlots: pools.give_slots,
+    ops.MakeBatch: batch.make_batch,
+    ops.Add: batch.add,
+    ops.Remove: batch.remove,
+    ops.Publish: batch.publish,
+    ops.WaitReady: batch.wait_ready,
+    ops.RecordRead: batch.record_read,
+    ops.ResizeBatch: batch.resize_batch,
+    ops.CloseBatch: batch.close_batch,
+    ops.ReadPage: device.read_page,
+    ops.ReadTable: device.read_table,
+    ops.CloseGate: device.close_gate,
+    ops.OpenGate: device.open_gate,
+    ops.FailCopy: device.fail_copy,
+    ops.BeginCapture: device.begin_capture,
+    ops.EndCapture: device.end_capture,
+    ops.Replay: device.replay,
+    ops.DenseOffsets: queries.dense_offsets,
+    ops.Stats: queries.stats,
+    ops.Sync: device.sync,
+}
+"""The function of each operation."""
+
+
+def initial(setup: Setup) -> State:
+    """The state of a new manager: every slot free. Raises ``ValueError`` for a configuration that cannot be (R1.2)."""
+    made = layout(setup.manager)
+    zero = Counters(Map({g.name: GroupCounters() for g in made.groups}))
+    free = {(level, pool): tuple(Slot(i, NOTHING) for i in range(made.slots[level][pool])) for level, pool in made.places()}
+    return State(made, zero, zero, Map(free), Map({name: Stream() for name in setup.streams}))
+
+
+def step(state: State, op: ops.Operation) -> tuple[State, Outcome]:
+    """Carry out an operation.
+
+    After an error the state is as before, but for what the failure says stays (section 9). Then versions are made newer (R6.4)
+    and pages that left LOCKED renewed in the eviction order (R10.2), by comparing the start with the end.
+    """
+    before = replace(state, trace=Trace())
+    try:
+        after, value = OPERATIONS[type(op)](before, op)
+        outcome = Outcome(value)
+    except Failure as failure:
+        after = failure.state or before
+        outcome = Outcome.failed(failure.kind, failure.message)
+    after = settle(renew(before, after))
+    return replace(after, step=state.step + 1, trace=Trace(after.trace.events)), outcome

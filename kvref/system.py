@@ -1,0 +1,33 @@
+"""The reference as a system that the harness can drive."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kvref.observe import observe
+from kvref.step import initial, step
+from spec.observation import Observation
+from spec.ops import VERBS, Operation
+from spec.system import Outcome, Setup
+
+
+class Reference:
+    """The reference model behind the `System` protocol: it holds the current state, and nothing else."""
+
+    capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {"async", "capture", "disk", "beams", "ssm", "faults"}
+
+    def __init__(self, setup: Setup) -> None:
+        """Start with every slot free. Raises ``ValueError`` for a configuration that cannot be (R1.2)."""
+        self.state = initial(setup)
+
+    def apply(self, op: Operation) -> Outcome:
+        """Carry out one operation."""
+        self.state, outcome = step(self.state, op)
+        return outcome
+
+    def observe(self) -> Observation:
+        """Everything that can be seen of the state."""
+        return observe(self.state)
+
+    def close(self) -> None:
+        """Nothing to give back: there is only a value."""

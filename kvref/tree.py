@@ -1,0 +1,145 @@
+"""The prefix tree: matching, entering, and what happens when a page is dropped (R2.6, R3.1, R10.3, R13.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvref.maps import Map
+from kvref.order import join
+from kvref.pages import delete, last_work, let_go_stale
+from kvref.state import Node, Page, Request, State, fresh, put_page, status
+from spec.observation import PageStatus, Removed, Stored, TreeEvent
+
+Match = tuple[tuple[int, ...], int]
+"""The tree blocks of a match, and the tokens that it covers."""
+
+
+def children(state: State, parent: int | None) -> tuple[Node, ...]:
+    """The children of a tree block, older first."""
+    return tuple(sorted((n for n in state.nodes.values() if n.parent == parent), key=lambda n: n.id))
+
+
+def child(state: State, parent: int | None, tokens: tuple[int, ...]) -> Node | None:
+    """The child that holds exactly these tokens."""
+    return next((n for n in children(state, parent) if n.tokens == tokens), None)
+
+
+def prefix(state: State, node: int | None) -> tuple[int, ...]:
+    """All tokens from the root to the end of a tree block."""
+    return () if node is None else prefix(state, state.nodes[node].parent) + state.nodes[node].tokens
+
+
+def depth(state: State, node: int | None) -> int:
+    """The number of blocks above a tree block: its block number."""
+    return -1 if node is None else 1 + depth(state, state.nodes[node].parent)
+
+
+def page_at(state: State, node: int, group: int) -> Page | None:
+    """The page of a group in a tree block."""
+    return next((p for p in state.pages.values() if p.node == node and p.group == group), None)
+
+
+def below(state: State, node: int) -> tuple[int, ...]:
+    """A tree block and all below it, parents first."""
+    return (node, *(n for c in children(state, node) for n in below(state, c.id)))
+
+
+def common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """The length of the common beginning."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def match(state: State, tokens: tuple[int, ...]) -> Match:
+    """R3.1: the longest prefix at which every group has a page for every block that is not stale at that length.
+
+    Whole blocks first, then one partial match, with the child that is chosen by tokens alone; if the match with it lacks a page,
+    whole blocks, longest first.
+    """
+    tpb = state.layout.tpb
+    path: list[int] = []
+    while node := child(state, path[-1] if path else None, tokens[len(path) * tpb : (len(path) + 1) * tpb]):
+        if len(node.tokens) < tpb:
+            break
+        path.append(node.id)
+    candidates: list[Match] = [(tuple(path[:n]), n * tpb) for n in range(len(path), -1, -1)]
+    rest = tokens[len(path) * tpb :]
+    partial = [n for n in children(state, path[-1] if path else None) if common(n.tokens, rest)]
+    if partial:
+        # The longest common beginning; a full block before a partial one; then the older.
+        best = min(partial, key=lambda n: (-common(n.tokens, rest), len(n.tokens) < tpb, n.id))
+        candidates.insert(0, ((*path, best.id), len(path) * tpb + common(best.tokens, rest)))
+    return next(m for m in candidates if has_pages(state, m))
+
+
+def has_pages(state: State, m: Match) -> bool:
+    """R3.1: whether every group has the pages that a match needs.
+
+    R1.3: an SSM group needs the state at the last matched block alone, and the match must cover all tokens of that block.
+    """
+    nodes, length = m
+    for g in state.layout.groups:
+        if g.ssm:
+            if nodes and (page_at(state, nodes[-1], g.index) is None or length < len(prefix(state, nodes[-1]))):
+                return False
+            continue
+        for block, node in enumerate(nodes):
+            if not state.layout.stale(g.index, block, length) and page_at(state, node, g.index) is None:
+                return False
+    return True
+
+
+def add_node(state: State, parent: int | None, tokens: tuple[int, ...]) -> tuple[State, int]:
+    """A new tree block (R13.3: stored)."""
+    state, nid = fresh(state)
+    state = replace(state, nodes=state.nodes.set(nid, Node(nid, parent, tokens)))
+    return emit(state, Stored(prefix(state, nid))), nid
+
+
+def emit(state: State, event: TreeEvent) -> State:
+    """R13.3: an event, after those before it."""
+    return replace(state, trace=replace(state.trace, events=(*state.trace.events, event)))
+
+
+def enter(state: State, r: Request, page: Page, node: int) -> State:
+    """R2.1: a page turns committed where it is. R6.4: the work so far on the request's stream joins its readiness."""
+    state, move = fresh(state)
+    return put_page(state, replace(page, node=node, ready=join(page.ready, last_work(state, r)), move=move))
+
+
+def doomed(state: State, page: Page, gone: frozenset[int] = frozenset()) -> tuple[tuple[int, ...], tuple[Page, ...]]:
+    """R10.3: the tree blocks and the pages that go with a droppable page when the pages ``gone`` have left before it."""
+    assert page.node is not None  # only the tree keeps a droppable page (R2.2)
+    rest = [p for p in state.pages.values() if p.node == page.node and p.id != page.id and p.id not in gone]
+    if rest:
+        return (), (page,)
+    nodes = below(state, page.node)
+    pages = [p for n in nodes for p in sorted(state.pages.values(), key=lambda p: p.group) if p.node == n and p.id != page.id]
+    return nodes, (page, *(p for p in pages if p.id not in gone and status(state, p) is PageStatus.DROPPABLE))
+
+
+def drop(state: State, page: Page) -> State:
+    """R10.3: drop a page. A tree block without pages goes with all below it; what a request keeps there becomes its own.
+
+    R3.7: a request whose path goes can commit no more, and lets go of the stale pages that it kept for that.
+    """
+    nodes, pages = doomed(state, page)
+    for node in nodes:
+        state = emit(state, Removed(prefix(state, node)))
+    for p in pages:
+        state = delete(count(state, p.group, drop_pages=1), p)
+    for p in state.pages.values():
+        if p.node in nodes:
+            state = put_page(state, replace(p, node=None))
+    state = replace(state, nodes=state.nodes.without(*nodes))
+    for r in state.requests.values():
+        if any(node in nodes for node in r.path):
+            state = let_go_stale(state, r)
+    return state
+
+
+def count(state: State, group: int, **more: int) -> State:
+    """R13.1: add to the counters of a group."""
+    name = state.layout.groups[group].name
+    old = state.counters.groups[name]
+    new = replace(old, **{field: getattr(old, field) + n for field, n in more.items()})
+    return replace(state, counters=replace(state.counters, groups=Map({**state.counters.groups, name: new})))

@@ -1,0 +1,28 @@
+"""Versions (R6.4): the one place in which a version becomes newer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvref.state import Request, State, eligible_count, fresh, mapped, put_request
+
+
+def shown(state: State, r: Request) -> object:
+    """R6.4: what of a request makes a version: status, phase, row, the blocks' indices, levels and readiness, eligible counts."""
+    attention = state.layout.attention
+    pages = {k: (p.slot, p.level, p.move) for k, p in mapped(state, r).items()} if r.active else {}
+    counts = {(g.index, beam): eligible_count(state, r, g.index, beam) for g in attention for beam in range(r.width)}
+    blocks = state.layout.blocks(r.capacity)
+    return r.uid, r.status, r.phase, r.row, blocks, frozenset(pages.items()), frozenset((k, n) for k, n in counts.items() if n)
+
+
+def settle(state: State) -> State:
+    """R6.4: a newer version for every request that shows something else than its version does, or had a block committed or
+    rebased, or a row bound.
+    """
+    for r in state.requests.values():
+        now = shown(state, r)
+        if now != r.shown or r.name in state.trace.newer:
+            state, version = fresh(state)
+            state = put_request(state, replace(state.requests[r.name], version=version, shown=now))
+    return replace(state, trace=replace(state.trace, newer=frozenset()))
