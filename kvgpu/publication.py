@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kvgpu.gather import gather
 from kvgpu.publish_kernels import sections
 from kvgpu.request import Request
 
@@ -80,21 +81,17 @@ def pack(parts: Draft, staging: npt.NDArray[np.uint8], with_levels: bool) -> Pub
     """Copy a draft into ``staging`` (the form of ``publish_kernels``) and keep a copy of it."""
     dirty, groups = parts.lengths.shape
     lengths = parts.lengths.reshape(-1)
-    starts = np.cumsum(lengths, dtype=np.int32) - lengths
+    ends = np.cumsum(lengths, dtype=np.int32)
+    starts = ends - lengths
     packed = sections(staging, dirty, groups, parts.total, with_levels)
     packed.rows[:] = parts.rows
     packed.starts[:] = starts
     packed.lengths[:] = lengths
     packed.counts[:] = parts.counts.reshape(-1)
-    np.concatenate(parts.entries, out=packed.entries)
-    levels = np.concatenate(parts.levels)
+    gather(parts.entries, ends, packed.entries)
+    levels = np.empty(parts.total, dtype=np.int8)
+    gather(parts.levels, ends, levels)
     if with_levels:
         packed.levels[:] = levels
-    return Publication(
-        parts.rows,
-        starts.reshape(dirty, groups),
-        parts.lengths,
-        parts.counts,
-        packed.entries.copy(),
-        levels.astype(np.int8, copy=False),
-    )
+    counts = parts.counts
+    return Publication(parts.rows, starts.reshape(dirty, groups), parts.lengths, counts, packed.entries.copy(), levels)
