@@ -11,8 +11,6 @@ from kvgpu.device.api import DeviceError
 # Streams that share a hardware queue hold each other up, and a closed gate would then hold up unrelated work: ask for as many
 # queues as there are. Counts only if nothing in the process has initialised CUDA before.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-# Loading a kernel at its first launch may wait for all work, without end behind a closed gate: load it when its module is loaded.
-os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 
 driver: Any = importlib.import_module("cuda.bindings.driver")
 """``cuda.bindings.driver``: each function returns a tuple, its error first."""

@@ -244,6 +244,10 @@ def cuModuleGetFunction(module: int, name: bytes) -> tuple[Any, ...]:
     return (*OK, module)
 
 
+def cuFuncLoad(function: int) -> tuple[Any, ...]:
+    return OK
+
+
 def cuLaunchKernel(
     function: int, bx: int, by: int, bz: int, tx: int, ty: int, tz: int, shared: int, stream: int, parameters: int, extra: int
 ) -> tuple[Any, ...]:

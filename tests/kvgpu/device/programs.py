@@ -20,6 +20,11 @@ def _mix_cuda(target: Bytes, offset: int, value: int) -> None:
         target[offset] = (target[offset] * 31 + value) % 256
 
 
+def _mix_late_cuda(target: Bytes, offset: int, value: int) -> None:
+    if cuda.grid(1) == 0:
+        target[offset] = (target[offset] * 31 + value) % 256
+
+
 def _mix_twin(target: Bytes, offset: int, value: int) -> None:
     target[offset] = (int(target[offset]) * 31 + value) % 256
 
@@ -35,6 +40,8 @@ def _copy_twin(source: Bytes, start: int, target: Bytes, offset: int, nbytes: in
 
 MIX = Kernel("test mix", _mix_cuda, _mix_twin)
 """``target[offset] = target[offset] * 31 + value``: no two orders of several of these give the same byte."""
+FRESH = Kernel("test mix, loaded late", _mix_late_cuda, _mix_twin)
+"""``MIX`` under another name."""
 COPY = Kernel("test copy", _copy_cuda, _copy_twin)
 """Copies bytes, several threads."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -16,7 +17,7 @@ from kvgpu.device.api import Device, DeviceBlocked, DeviceError, Kernel
 from kvgpu.device.open import open_device, why_no_gpu
 from kvgpu.device.sim import SimDevice, SimOptions
 from tests.kvgpu.device import fake_driver
-from tests.kvgpu.device.programs import COPY, MIX, PROGRAMS, copy, mix, touches
+from tests.kvgpu.device.programs import COPY, FRESH, MIX, PROGRAMS, copy, mix, touches
 
 OURS = "kvgpu.device.cuda"
 Open = Callable[..., Device]
@@ -354,6 +355,56 @@ def test_kernel_forms_agree_on_random_bytes_on_gpu() -> None:
         expected[offset : offset + size] = source.host_array()[start : start + size]
     device.settle()
     assert target.read_now(0, 1 << 16) == expected.tobytes()
+    device.close()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "what", ["small memory", "large memory", "pinned memory", "kernel", "stream", "graph", "read", "host task", "many gates"]
+)
+def test_nothing_waits_for_a_closed_gate_on_gpu(what: str) -> None:
+    device = on_gpu()
+    held, b = device.stream("held"), device.stream("b")
+    memory, pinned = device.allocate("device", 256, "m"), device.allocate("pinned", 256, "p")
+    device.prepare(MIX, [True, False, False])
+    gates = [device.gate(held, "g")]
+    device.upload(held, memory, 0, pinned, 0, 256, list, "behind the gate")
+    mix(device, held, memory, 0, 1, "behind the gate")
+
+    def graph() -> None:
+        device.begin_capture(b)
+        mix(device, b, memory, 1, 1, "captured")
+        device.end_capture(b).launch(b, "replay")
+
+    def many_gates() -> None:
+        streams = [device.stream(f"s{n}") for n in range(12)]
+        gates.extend(device.gate(stream, stream.name) for stream in streams)
+        for stream in streams:
+            device.upload(stream, pinned, 0, memory, 128, 1, list, "behind a gate")
+
+    actions: dict[str, Callable[[], object]] = {
+        "small memory": lambda: device.allocate("device", 1 << 16, "small"),
+        "large memory": lambda: device.allocate("device", 1 << 30, "large"),
+        "pinned memory": lambda: device.allocate("pinned", 1 << 28, "large"),
+        "kernel": lambda: device.launch(b, FRESH, 1, 32, [memory, 2, 1], list, "first launch"),
+        "stream": lambda: device.stream("c"),
+        "graph": graph,
+        "read": lambda: memory.read_now(0, 256),
+        "host task": lambda: device.host_task(b, lambda: None, list, "task"),
+        "many gates": many_gates,
+    }
+    watchdog = threading.Timer(10, lambda: [gate.open() for gate in gates])
+    watchdog.start()
+    started = time.monotonic()
+    actions[what]()
+    mix(device, b, memory, 3, 5, "cell")
+    device.upload(b, memory, 3, pinned, 3, 1, list, "down")
+    device.settle()
+    seconds = time.monotonic() - started
+    watchdog.cancel()
+    assert pinned.read_now(3, 1) == b"\5"
+    assert seconds < 9, f"{what} waited for a gate that was closed"
+    assert pinned.read_now(0, 1) == b"\0"
     device.close()
 
 
