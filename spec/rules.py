@@ -24,12 +24,12 @@ class Rule:
 
 
 def rules_path() -> Path:
-    """Where the rules are: in the repository that this module stands in, else inside the package.
+    """Where the rules are: inside the installed package, else in the repository that this module stands in.
 
     :raises FileNotFoundError: in neither.
     """
     here = Path(__file__).resolve().parent
-    for path in (here.parent / "docs" / "rules.md", here / "data" / "rules.md"):
+    for path in (here / "data" / "rules.md", here.parent / "docs" / "rules.md"):
         if path.is_file():
             return path
     raise FileNotFoundError("docs/rules.md is missing; the installation of kvspec is not complete")

@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_SAYS_KVSPEC = re.compile(rb"^\s*(?:---\s+)?[{]?[\"']?kvspec[\"']?\s*:", re.MULTILINE)
+_SAYS_KVSPEC = re.compile(rb"^(?:\xef\xbb\xbf)?(?:--- +)?(?:\{ *)?[\"']?kvspec[\"']? *:", re.MULTILINE)
 _ENDINGS = (".yaml", ".yml")
 
 
 def suite_path() -> Path:
-    """The folder of the suite: ``scenarios`` here, else beside the package in the repository, else inside the package.
+    """The folder of the suite: ``scenarios`` here, else inside the installed package, else beside the package in the repository.
 
     :raises FileNotFoundError: in none of them.
     """
     package = Path(__file__).resolve().parent
-    for folder in (Path("scenarios"), package.parent / "scenarios", package / "data" / "scenarios"):
+    for folder in (Path("scenarios"), package / "data" / "scenarios", package.parent / "scenarios"):
         if folder.is_dir():
             return folder
     raise FileNotFoundError("the suite is missing: there is no folder 'scenarios' here, and the installation of kvspec has none")

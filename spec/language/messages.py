@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Mapping
 from enum import Enum
@@ -22,7 +23,14 @@ MAX_PROBLEMS = 100
 MAX_LISTED = 10
 """How many valid names a message lists beside the nearest one."""
 
-_PLURALS = {"a whole number": "whole numbers", "true or false": "true or false", "a number": "numbers", "a mapping": "mappings"}
+_SIMPLE: dict[Any, list[str]] = {
+    int: ["a whole number"],
+    bool: ["true", "false"],
+    float: ["a number"],
+    str: ["text"],
+    type(None): ["null"],
+}
+_COUNTED = ("a whole number", "a number", "a mapping")
 _BOUNDS = {
     "greater_than": ("gt", "more than"),
     "greater_than_equal": ("ge", "at least"),
@@ -48,28 +56,29 @@ def check(path: Path, node: Node, wanted: Any, name: str) -> tuple[Any, list[Pro
 
 def describe(annotation: Any) -> str:
     """What a value of this type is, as a message calls it."""
-    if annotation is type(None):
-        return "null"
-    if annotation is Any:
-        return "a value"
+    return listed(dict.fromkeys(_alternatives(annotation)), "or")
+
+
+def _alternatives(annotation: Any) -> list[str]:
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return describe(args[0])
+        return _alternatives(args[0])
     if origin is Literal:
-        return listed(map(_quoted, args), "or")
+        # The marker of a key left out is not something to write.
+        return [_quoted(arg) for arg in args if arg != "unset"]
     if origin in (Union, types.UnionType):
-        return listed(dict.fromkeys(describe(arg) for arg in args), "or")
+        return [alternative for arg in args for alternative in _alternatives(arg)]
     if origin is tuple:
         if args[0] is Any:
-            return "a list"
-        inner = describe(args[0])
-        return f"a list of {_PLURALS.get(inner, inner)}"
-    simple = {int: "a whole number", bool: "true or false", float: "a number", str: "text"}
-    if annotation in simple:
-        return simple[annotation]
+            return ["a list"]
+        return [f"a list of {listed(dict.fromkeys(map(_plural, _alternatives(args[0]))), 'or')}"]
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return listed((_quoted(member.value) for member in annotation), "or")
-    return "a mapping"
+        return [_quoted(member.value) for member in annotation]
+    return _SIMPLE.get(annotation, ["a mapping"])
+
+
+def _plural(text: str) -> str:
+    return f"{text.removeprefix('a ')}s" if text in _COUNTED else re.sub("^a list", "lists", text)
 
 
 def at(path: Path, node: Node, where: tuple[Key, ...] = (), *, key: bool = False) -> Position:
@@ -100,7 +109,9 @@ def _problems(path: Path, node: Node, wanted: Any, name: str, error: ValidationE
             # The last part of such a location is a key, and several may be missing at one place.
             where = (*_existing(node, detail["loc"][:-1]), str(detail["loc"][-1]))
         found.setdefault(where, _problem(path, node, wanted, name, where, detail))
-    return list(found.values())
+    # Where one member of a union was wrong further inside, what was wrong with the others says nothing.
+    inner = {where[:length] for where in found for length in range(len(where))}
+    return [problem for where, problem in found.items() if where not in inner]
 
 
 def _problem(path: Path, node: Node, wanted: Any, name: str, where: tuple[Key, ...], detail: ErrorDetails) -> Problem:

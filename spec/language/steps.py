@@ -208,7 +208,8 @@ def _check_event(path: Path, event: Node) -> list[Problem]:
         if isinstance(event, Table) and not kinds:
             for key in event.entries:
                 return [unknown_key(at(path, event, (key,), key=True), key, "events", list(_EVENTS))]
-        return [Problem(at(path, event), "an event is not clear", "a mapping with one of stored, removed or level")]
+        what = f"has {listed(kinds)}" if kinds else f"is {shown(plain(event))}"
+        return [Problem(at(path, event), f"an event {what}", "a mapping with one of stored, removed or level")]
     return check(path, event, _EVENTS[kinds[0]], kinds[0])[1]
 
 
@@ -217,7 +218,7 @@ def _check_stats(path: Path, tree: Node, name: str) -> list[Problem]:
         return [Problem(at(path, tree), f"{name} is {shown(plain(tree))}", "a mapping of groups, and manager, to counters")]
     found: list[Problem] = []
     for key, value in tree.entries.items():
-        found.extend(check(path, value, ManagerStatsExpect if key == "manager" else StatsExpect, key)[1])
+        found.extend(check(path, value, ManagerStatsExpect if key == "manager" else StatsExpect, f"{name}.{key}")[1])
     return found
 
 

@@ -106,6 +106,7 @@ def test_says_kvspec(tmp_path: Path) -> None:
             ('"kvspec": 1', True),
             ("name: kvspec", False),
             ("my-kvspec: 1", False),
+            ("plugins:\n  kvspec: on", False),
             ("", False),
         ]
     ):
