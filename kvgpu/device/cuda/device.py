@@ -8,7 +8,7 @@ from typing import Any
 
 from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream
 from kvgpu.device.cuda.context import Word, context
-from kvgpu.device.cuda.driver import checked, driver, gpus, ordinal_of_worker
+from kvgpu.device.cuda.driver import SUCCESS, checked, driver, gpus, ordinal_of_worker
 from kvgpu.device.cuda.memory import CudaMemory
 from kvgpu.device.cuda.streams import CudaEvent, CudaGate, CudaStream, still_closed
 from kvgpu.device.cuda.tasks import Task, Worker
@@ -316,7 +316,11 @@ class CudaDevice:
     def _capturing(self, stream: CudaStream) -> bool:
         if stream is self._capture:
             return True
-        return not stream.own and checked(driver.cuStreamIsCapturing(stream.raw)) != NOT_CAPTURING
+        if stream.own:
+            return False
+        # The default stream answers with an error while another one is being captured.
+        result, status = driver.cuStreamIsCapturing(stream.raw)
+        return bool(result != SUCCESS or status != NOT_CAPTURING)
 
     # Reports and end
 

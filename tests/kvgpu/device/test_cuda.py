@@ -368,8 +368,8 @@ def test_nothing_waits_for_a_closed_gate_on_gpu(what: str) -> None:
     memory, pinned = device.allocate("device", 256, "m"), device.allocate("pinned", 256, "p")
     device.prepare(MIX, [True, False, False])
     gates = [device.gate(held, "g")]
-    device.upload(held, memory, 0, pinned, 0, 256, list, "behind the gate")
     mix(device, held, memory, 0, 1, "behind the gate")
+    device.upload(held, memory, 0, pinned, 0, 1, list, "behind the gate")
 
     def graph() -> None:
         device.begin_capture(b)

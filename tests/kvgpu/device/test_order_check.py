@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -182,6 +184,32 @@ def test_without_the_check_accesses_are_not_even_asked_for() -> None:
     device.host_access(never, "host")
     device.settle()
     assert device.faults() == ()
+
+
+def seconds(check: bool) -> float:
+    """Copies of 8 pages of 4 KiB a submission, each ordered after the one before on another stream."""
+    device = SimDevice(SimOptions(check=check))
+    streams = [device.stream(str(n)) for n in range(4)]
+    memory = device.allocate("device", 1 << 20, "pool")
+    started = time.perf_counter()
+    for n in range(400):
+        stream = streams[n % 4]
+        device.wait(stream, device.record(streams[n % 4 - 1], "r"), "w")
+        accesses = partial(_slots, 8 * n % 128)
+        device.launch(stream, COPY, 1, 32, [memory, 0, memory, 1 << 19, 1 << 15], accesses, "copy")
+    device.settle()
+    assert device.faults() == ()
+    return time.perf_counter() - started
+
+
+def _slots(first: int) -> list[Access]:
+    return [Access(("slot", 0, "main", n), True) for n in range(first, first + 8)]
+
+
+def test_check_costs_at_most_three_times_a_run_without_it() -> None:
+    runs = [(seconds(False), seconds(True)) for _ in range(7)]
+    without, with_it = (min(times) for times in zip(*runs, strict=True))
+    assert with_it < 3 * without
 
 
 # Random programs against all paths
