@@ -73,6 +73,8 @@ def run(
     plan = Plan(system, against, options, max_pool_bytes)
     jobs = jobs if jobs is not None else default_jobs(len(scenarios), chosen.value)
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 140)  # a log has no edge
     results = _run(plan, scenarios, jobs, console)
     _show(console, plan, results, verbose, junit)
     failed = any(result.verdict.value == "failed" for result in results)
@@ -167,6 +169,7 @@ def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, ju
         console.print(reports[number], soft_wrap=True)
         console.print()
     table = Table("scenario", "file", "steps", "result", "time", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
     table.columns[2].justify = table.columns[4].justify = "right"
     style = {Verdict.PASSED: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
     for result in results:

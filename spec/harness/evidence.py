@@ -57,12 +57,9 @@ class Evidence:
         """An open batch."""
         return found(self.now.batches, name, "open batch")
 
-    def publications(self, name: str) -> BatchMemory:
-        """What is remembered of an open batch; it must have been published."""
-        memory = found(self.side.memory.batches, name, "open batch")
-        if not memory.published:
-            raise Nothing(f"batch {name} has not been published")
-        return memory
+    def memory(self, name: str) -> BatchMemory:
+        """What is remembered of an open batch."""
+        return found(self.side.memory.batches, name, "open batch")
 
     def snapshots(self, text: str) -> list[tuple[str, SnapshotView | None]]:
         """The snapshots of ``request.group``; ``None`` for a closed request, which has none."""
@@ -114,7 +111,8 @@ class Evidence:
         label = work(text, self.groups, self.comparison.shared.pools)
         match label.kind:
             case "publish":
-                self.publications(label.name)
+                if not self.memory(label.name).published:
+                    raise Nothing(f"batch {label.name} has not been published")
                 return [self.batch(label.name).upload]
             case "read":
                 return [self.read(label.name).order]

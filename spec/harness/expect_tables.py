@@ -29,7 +29,6 @@ def num_blocks(e: Evidence, wanted: Mapping[str, Sequence[int]]) -> Iterator[Che
     """``num_blocks``: per ``batch.group``, as last published (R8.5)."""
     for key, counts in wanted.items():
         for name, group in e.batch_groups(key):
-            e.publications(name)
             actual = e.batch(name).published[group].num_blocks
             row = next((n for n, (a, b) in enumerate(zip(counts, actual, strict=False)) if a != b), 0)
             yield check(("num_blocks", key), f"num_blocks of {name}.{group}", tuple(counts), actual, row=(name, row))
@@ -39,7 +38,7 @@ def table(e: Evidence, wanted: Mapping[str, Rows]) -> Iterator[Check]:
     """``table``: per ``batch.group``, rows of entries as last published (R8.4)."""
     for key, rows in wanted.items():
         for name, group in e.batch_groups(key):
-            last = e.publications(name).last
+            last = e.memory(name).last
             words = e.batch(name).published[group].page_table
             yield from _rows(("table", key), f"page table of {name}.{group}", rows, words, last, group, name)
 
@@ -49,7 +48,6 @@ def level_table(e: Evidence, wanted: Mapping[str, Rows]) -> Iterator[Check]:
     labels = {BAD: "-", 0: "gpu", 1: "host", 2: "disk"}
     for key, rows in wanted.items():
         for name, group in e.batch_groups(key):
-            e.publications(name)
             words = e.batch(name).published[group].page_level
             if words is None:
                 raise Nothing(f"batch {name} has no level tables: it was not made with levels: true")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from spec.harness.difference import Difference, Failure, Kind, Result
@@ -108,15 +107,15 @@ def _difference(difference: Difference, names: tuple[str, str], touched: Mapping
     rows += [(one, difference.reference), (two, difference.implementation)]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        yield Padding(Text(f"{name:>{width}}: {_short(value)}"), (0, 0, 0, 6))
+        yield Text(f"      {name:>{width}}: {_short(value)}")
     for text in difference.detail:
-        yield Padding(Text(_short(text), "dim"), (0, 0, 0, 6))
+        yield Text(f"      {_short(text)}", "dim")
     keys = [difference.page] if difference.page is not None else []
     if difference.row is not None:
         keys.append(f"row {difference.row[1]} of {difference.row[0]}")
     for key in keys:
         if key in touched:
-            yield Padding(Text(f"{key} was last touched by step {touched[key]}", "dim"), (0, 0, 0, 6))
+            yield Text(f"      {key} was last touched by step {touched[key]}", "dim")
 
 
 def _short(text: str) -> str:
