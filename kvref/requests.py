@@ -32,7 +32,7 @@ from kvref.state import (
     put_request,
     snapshot,
 )
-from kvref.tree import match, page_at
+from kvref.tree import covers, match, page_at
 from spec import ops
 from spec.config import Level
 from spec.observation import Phase, RequestStatus
@@ -52,8 +52,9 @@ def create(state: State, op: ops.Create) -> tuple[State, int]:
     nodes, length = match(state, tokens)
     pages: dict[Key, int] = {}
     for g in state.layout.groups:
-        # R1.3: of an SSM group the last block's state is held, as block 0.
-        blocks = {0: nodes[-1]} if g.ssm and nodes else {} if g.ssm else dict(enumerate(nodes))
+        # R1.3: of an SSM group the last block's state is held, as block 0, if the match covers that block.
+        state_of = {0: nodes[-1]} if nodes and covers(state, (nodes, length)) else {}
+        blocks = state_of if g.ssm else dict(enumerate(nodes))
         for block, node in blocks.items():
             page = page_at(state, node, g.index)
             if page is not None and not state.layout.stale(g.index, block, length):

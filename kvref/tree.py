@@ -74,18 +74,24 @@ def match(state: State, tokens: tuple[int, ...]) -> Match:
 def has_pages(state: State, m: Match) -> bool:
     """R3.1: whether every group has the pages that a match needs.
 
-    R1.3: an SSM group needs the state at the last matched block alone, and the match must cover all tokens of that block.
+    R1.3: an SSM group needs one at the last matched block alone, and only if the match covers all tokens of that block.
     """
     nodes, length = m
     for g in state.layout.groups:
         if g.ssm:
-            if nodes and (page_at(state, nodes[-1], g.index) is None or length < len(prefix(state, nodes[-1]))):
+            if nodes and covers(state, m) and page_at(state, nodes[-1], g.index) is None:
                 return False
             continue
         for block, node in enumerate(nodes):
             if not state.layout.stale(g.index, block, length) and page_at(state, node, g.index) is None:
                 return False
     return True
+
+
+def covers(state: State, m: Match) -> bool:
+    """Whether a match covers all tokens of its last block."""
+    nodes, length = m
+    return not nodes or length == len(prefix(state, nodes[-1]))
 
 
 def add_node(state: State, parent: int | None, tokens: tuple[int, ...]) -> tuple[State, int]:
