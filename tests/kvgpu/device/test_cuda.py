@@ -28,12 +28,12 @@ def _ours() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def pretended() -> Iterator[Open]:
-    """The GPU device over the pretended driver, beside whatever driver there is."""
+def pretended() -> Open:
+    """The GPU device over the pretended driver. Its modules are loaded apart: others still get the real driver."""
     saved = {name: sys.modules.pop(name) for name in _ours()}
     saved |= {name: sys.modules[name] for name in ("cuda", "cuda.bindings", "cuda.bindings.driver") if name in sys.modules}
     for name in ("cuda", "cuda.bindings"):
-        sys.modules.setdefault(name, ModuleType(name))
+        sys.modules[name] = ModuleType(name)
     sys.modules["cuda.bindings.driver"] = fake_driver
     device = importlib.import_module(OURS + ".device")
     kernels: Any = importlib.import_module(OURS + ".kernels")
@@ -44,10 +44,11 @@ def pretended() -> Iterator[Open]:
         return f"{kernel.name} {''.join('m' if is_array else 'i' for is_array in arrays)}", "entry"
 
     kernels.compiled = compiled
-    yield device.CudaDevice
     for name in [*_ours(), "cuda", "cuda.bindings", "cuda.bindings.driver"]:
         sys.modules.pop(name, None)
     sys.modules.update(saved)
+    opens: Open = device.CudaDevice
+    return opens
 
 
 def on_gpu(drop_sites: frozenset[str] = frozenset()) -> Device:
