@@ -41,12 +41,11 @@ def document(
     name: str, manager: ManagerConfig, streams: Sequence[str], steps: Sequence[dict[str, Any]], rules: Sequence[str] = ()
 ) -> str:
     """A whole scenario as YAML text."""
-    head: dict[str, Any] = {"kvspec": LANGUAGE_VERSION, "name": name}
+    lines = [f"kvspec: {LANGUAGE_VERSION}\n", f"name: {_inline(name)}\n"]
     if rules:
-        head["rules"] = list(rules)
-    body = manager.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    lines = [_dump(head)]
+        lines.append(f"rules: {_inline(list(rules))}\n")
     lines.append("manager:\n")
+    body = manager.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for key, value in body.items():
         if isinstance(value, list):
             lines.append(f"  {key}:\n" + "".join(f"    - {_inline(item)}\n" for item in value))
@@ -59,10 +58,6 @@ def document(
         for place, (key, value) in enumerate(step.items()):
             lines.append(f"  {'-' if place == 0 else ' '} {key}: {_inline(value)}\n")
     return "".join(lines)
-
-
-def _dump(value: Any) -> str:
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=10**6)
 
 
 def _inline(value: Any) -> str:

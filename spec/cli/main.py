@@ -23,6 +23,7 @@ from spec.language.problems import nearest
 COMMANDS: dict[str, str] = {
     "run": "spec.cli.run:run",
     "check": "spec.cli.check:check",
+    "fuzz": "spec.cli.fuzz:fuzz",
     "rules": "spec.cli.rules:rules",
     "schema": "spec.cli.schema:schema",
 }

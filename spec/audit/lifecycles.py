@@ -1,0 +1,113 @@
+"""Random lifecycles through two systems; a failure is shrunk to a short scenario that fails in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from spec import ops
+from spec.audit.emit import document, step_mapping
+from spec.audit.workload import STREAMS, Chooser, Profile, random_manager
+from spec.config import ManagerConfig
+from spec.harness.difference import Result, Verdict
+from spec.harness.replay import Named, replay
+from spec.language.loader import read_bytes
+from spec.scenario import Scenario
+from spec.system import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """A manager and the operations that were carried out on it, chosen with the reference's state in view."""
+
+    seed: int
+    manager: ManagerConfig
+    operations: tuple[ops.Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A lifecycle on which two systems differ: the replay's result, and the shortest scenario found, as YAML text."""
+
+    seed: int
+    result: Result
+    text: str
+
+
+def generate(seed: int, steps: int, reference: Named, profile: Profile) -> Lifecycle:
+    """The lifecycle of a seed: ``steps`` operations, then everything is let go of."""
+    rng = Random(seed)
+    manager = random_manager(rng, profile)
+    chooser = Chooser(rng, manager, profile)
+    system = reference.factory(Setup(manager, STREAMS))
+    chosen: list[ops.Operation] = []
+    try:
+        for _ in range(steps):
+            op = chooser.next(system.observe())
+            chosen.append(op)
+            system.apply(op)
+        for op in chooser.finish(system.observe()):
+            chosen.append(op)
+            system.apply(op)
+    finally:
+        system.close()
+    return Lifecycle(seed, manager, tuple(chosen))
+
+
+def as_yaml(name: str, manager: ManagerConfig, operations: Sequence[ops.Operation], reference: Named) -> str:
+    """A scenario of these operations. The reference says which of them are errors, so that each has its ``raises``."""
+    system = reference.factory(Setup(manager, STREAMS))
+    try:
+        steps = [step_mapping(op, system.apply(op).error) for op in operations]
+    finally:
+        system.close()
+    return document(name, manager, STREAMS, steps)
+
+
+def run(life: Lifecycle, implementation: Named, reference: Named, options: Mapping[str, str]) -> Result:
+    """Replay a lifecycle through both systems."""
+    name = f"lifecycle {life.seed}"
+    return replay(_scenario(as_yaml(name, life.manager, life.operations, reference)), implementation, reference, options)
+
+
+def shrink(life: Lifecycle, result: Result, implementation: Named, reference: Named, options: Mapping[str, str]) -> Found:
+    """Leave out operations for as long as the same failure stays: halves first, then ever smaller pieces."""
+    assert result.failure is not None
+    wanted = result.failure.identity
+    kept = list(life.operations[: result.failure.step + 1])
+    best = result
+    size = max(1, len(kept) // 2)
+    while True:
+        start, progress = 0, False
+        while start < len(kept):
+            shorter = kept[:start] + kept[start + size :]
+            again = run(Lifecycle(life.seed, life.manager, tuple(shorter)), implementation, reference, options)
+            if again.failure is not None and again.failure.identity == wanted:
+                kept, best, progress = shorter[: again.failure.step + 1], again, True
+            else:
+                start += size
+        if size == 1 and not progress:
+            break
+        size = max(1, size // 2)
+    text = as_yaml(f"found by lifecycle {life.seed}", life.manager, kept, reference)
+    return Found(life.seed, best, text)
+
+
+def hunt(
+    seed: int, steps: int, implementation: Named, reference: Named, options: Mapping[str, str], profile: Profile
+) -> Found | None:
+    """Generate and replay the lifecycle of a seed; a failure comes back shrunk."""
+    life = generate(seed, steps, reference, profile)
+    result = run(life, implementation, reference, options)
+    if result.verdict is not Verdict.FAILED:
+        return None
+    return shrink(life, result, implementation, reference, options)
+
+
+def _scenario(text: str) -> Scenario:
+    loaded = read_bytes(Path("lifecycle.yaml"), text.encode())
+    if loaded.problems:
+        raise AssertionError("a generated scenario is wrong: " + "; ".join(map(str, loaded.problems)) + "\n" + text)
+    return loaded.scenarios[0]
