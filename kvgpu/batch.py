@@ -321,20 +321,22 @@ class Batch:
             int(layout.levels),
             chunks,
         )
-        written = tuple(rows)
         self._device.launch(
             stream,
             SCATTER,
             blocks,
             THREADS,
             (staging, self._storage.memory, *numbers),
-            lambda: (*reads, *(Access(self.row_resource(row), write=True) for row in written)),
+            lambda: (*reads, *self._row_accesses(rows, write=True)),
             site,
         )
 
-    def row_resource(self, row: int) -> tuple[str, int, int]:
-        """How the ordering check names a row of the tables."""
-        return ("table", self._uid, row)
+    def read_accesses(self) -> tuple[Access, ...]:
+        """What a submission that reads the tables declares for the ordering check."""
+        return self._row_accesses(range(self.rows), write=False)
+
+    def _row_accesses(self, rows: Sequence[int], write: bool) -> tuple[Access, ...]:
+        return tuple(Access(("table", self._uid, row), write) for row in rows)
 
     # ---- readers and lengths (R7.7, R8.9) ----------------------------------------------------------------------------
 

@@ -96,10 +96,7 @@ class Reader:
             result.memory,
             0,
             table.nbytes,
-            lambda: (
-                Access(result.resource, write=True),
-                *(Access(batch.row_resource(row), write=False) for row in range(batch.rows)),
-            ),
+            lambda: (Access(result.resource, write=True), *batch.read_accesses()),
             "read_table: a user's read of a page table",
         )
         return Read(None if capturing else self._device.position(stream), table=result)
