@@ -79,9 +79,13 @@ class Chooser:
     gates: dict[str, str] = field(default_factory=dict)
     taken: list[str] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
+    queue: list[ops.Operation] = field(default_factory=list)
+    """Operations that belong together, such as a read and its fence, and are still to come."""
 
     def next(self, seen: Observation) -> ops.Operation:
         """An operation that makes sense, mostly, in the state that ``seen`` shows."""
+        if self.queue:
+            return self.queue.pop(0)
         makers = self._makers(seen)
         names = list(makers)
         while True:
@@ -120,6 +124,10 @@ class Chooser:
             "tree": (3, self._tree),
             "slots": (2, self._slots),
             "request_small": (4, self._request_small),
+            "page_read": (3, self._page_read),
+            "table_read": (3, self._table_read),
+            "dense": (2, self._dense),
+            "stats": (1, lambda _: ops.Stats(reset=self.rng.random() < 0.5)),
         }
         if self.profile.gates:
             makers["gate"] = (4, self._gate)
@@ -327,6 +335,58 @@ class Chooser:
             capacities.append(min(max(member.capacity, history) + self.rng.choice((0, tpb)), view.blocks * tpb))
             histories.append(min(history, capacities[-1] or 0) if history >= member.history else member.history)
         return ops.ResizeBatch(batch=batch, capacities=tuple(capacities), histories=tuple(histories))
+
+    def _table_read(self, seen: Observation) -> ops.Operation | None:
+        """A publication, a read of it in order, and the fence behind the read; by a replayed graph now and then."""
+        if not seen.batches:
+            return None
+        batch, stream, group = self.rng.choice(list(seen.batches)), self._stream(), self.rng.choice(self._attention())
+        read = ops.ReadTable.model_validate({"batch": batch, "group": group, "stream": stream, "as": self._label("read")})
+        fence = ops.RecordRead(batch=batch, stream=stream)
+        self.queue = [read, fence]
+        if self.rng.random() < 0.3:
+            graph = self._label("graph")
+            self.queue = [
+                ops.BeginCapture(stream=stream),
+                read,
+                ops.EndCapture.model_validate({"stream": stream, "as": graph}),
+                ops.Replay.model_validate({"graph": graph, "stream": stream, "as": self._label("read")}),
+                fence,
+            ]
+        self.queue.insert(0, ops.WaitReady(batch=batch, stream=stream))
+        return ops.Publish(batch=batch, stream=self._stream())
+
+    def _page_read(self, seen: Observation) -> ops.Operation | None:
+        """A snapshot, a read of a page of it in order, and the fence behind the read."""
+        some = self._some(seen, RequestStatus.ACTIVE)
+        if some is None or some[1].batch is not None:
+            return None
+        name, view = some
+        group, stream, label = self.rng.choice(self._attention()), self._stream(), self._label("snap")
+        snapshot = view.snapshots.get((group, 0))
+        blocks = [b for b, level in enumerate(snapshot.levels) if level is not None] if snapshot is not None else []
+        if not blocks:
+            return None
+        block = self.rng.choice(blocks)
+        self.snapshots.append(label)
+        read = {"request": name, "group": group, "block": block, "stream": stream, "as": self._label("read")}
+        self.queue = [
+            ops.WaitSnapshot(snapshot=label, stream=stream),
+            ops.ReadPage.model_validate(read),
+            ops.RecordRead(request=name, stream=stream),
+        ]
+        return ops.TakeSnapshot.model_validate({"request": name, "group": group, "as": label})
+
+    def _dense(self, seen: Observation) -> ops.Operation | None:
+        if not seen.batches:
+            return None
+        batch = self.rng.choice(list(seen.batches))
+        members = [name for name in seen.batches[batch].rows if name is not None]
+        return ops.DenseOffsets(batch=batch, requests=tuple(members)) if members else None
+
+    def _attention(self) -> list[str]:
+        state = {layer.name for layer in self.manager.layers if layer.kind is LayerKind.SSM}
+        return [group for group in group_names(self.manager) if group not in state]
 
     # -- tree, slots, device --------------------------------------------------------------------------------
 
