@@ -39,24 +39,47 @@ def fence_problems(reference: Sequence[Order], implementation: Sequence[Order], 
     """
     if len(reference) != len(implementation):
         return [f"{len(implementation)} fences, the reference has {len(reference)}"]
-    fits = [[number for number, two in enumerate(implementation) if not order_problems(one, two, allowed)] for one in reference]
-    holder: dict[int, int] = {}
+    # Most fences are alike, so kinds of fences are matched, each as often as there are some.
+    wanted, have = _kinds(reference), _kinds(implementation)
+    if wanted.keys() == have.keys() and all(len(wanted[key]) == len(have[key]) for key in wanted):
+        return []
+    ones, twos = list(wanted.values()), list(have.values())
+    fits = [[n for n, two in enumerate(twos) if not order_problems(one[0], two[0], allowed)] for one in ones]
+    room = [len(two) for two in twos]
+    given: list[dict[int, int]] = [{} for _ in twos]
     problems = []
-    for number, one in enumerate(reference):
-        if not _assign(number, fits, holder, set()):
-            near = _nearest(one, [two for n, two in enumerate(implementation) if n not in holder], allowed)
-            problems.append(f"no free slot has the fence that the reference has ({order_text(one)}{_after(one)}): {near}")
+    for number, one in enumerate(ones):
+        left = sum(not _assign(number, fits, room, given, set()) for _ in one)
+        if left:
+            near = _nearest(one[0], [two[0] for n, two in enumerate(twos) if room[n]], allowed)
+            count = "no free slot has" if left == 1 else f"{left} free slots lack"
+            problems.append(f"{count} the fence that the reference has ({order_text(one[0])}{_after(one[0])}): {near}")
     return problems
 
 
-def _assign(number: int, fits: list[list[int]], holder: dict[int, int], tried: set[int]) -> bool:
+def _kinds(fences: Sequence[Order]) -> dict[object, list[Order]]:
+    kinds: dict[object, list[Order]] = {}
+    for fence in fences:
+        after = None if fence.after is None else frozenset(fence.after.items())
+        kinds.setdefault((fence.gates, after), []).append(fence)
+    return kinds
+
+
+def _assign(number: int, fits: list[list[int]], room: list[int], given: list[dict[int, int]], tried: set[int]) -> bool:
+    """Give one fence of a wanted kind to a kind that is there, moving others aside if need be (an augmenting path)."""
     for other in fits[number]:
         if other in tried:
             continue
         tried.add(other)
-        if other not in holder or _assign(holder[other], fits, holder, tried):
-            holder[other] = number
-            return True
+        if room[other]:
+            room[other] -= 1
+        else:
+            aside = next((n for n, count in given[other].items() if count and _assign(n, fits, room, given, tried)), None)
+            if aside is None:
+                continue
+            given[other][aside] -= 1
+        given[other][number] = given[other].get(number, 0) + 1
+        return True
     return False
 
 

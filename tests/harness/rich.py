@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from spec.config import Level
 from spec.observation import (
@@ -41,12 +42,12 @@ DONE = Order(frozenset(), {"exec": 1})
 WHOLE = Order(frozenset(), {})
 
 OPERATIONS: tuple[Operation, ...] = (
-    CloseGate(stream="side", **{"as": "g"}),
+    CloseGate.model_validate({"stream": "side", "as": "g"}),
     MakeBatch(name="rows", rows=2, blocks=3, levels=True),
     Publish(batch="rows"),
-    TakeSnapshot(request="d", group="main", **{"as": "snap"}),
-    ReadTable(batch="rows", group="main", **{"as": "tab"}),
-    ReadPage(request="d", group="main", block=1, **{"as": "page"}),
+    TakeSnapshot.model_validate({"request": "d", "group": "main", "as": "snap"}),
+    ReadTable.model_validate({"batch": "rows", "group": "main", "as": "tab"}),
+    ReadPage.model_validate({"request": "d", "group": "main", "block": 1, "as": "page"}),
     Publish(batch="late"),
     Sync(),
 )
@@ -86,14 +87,13 @@ def _pages(numbers: Numbers) -> tuple[PageView, ...]:
         return expand(content, BYTES[content.group]) if numbers.bytes else content
 
     def page(
-        group: str, block: int, level: Level, slot: int, refs: Sequence[str], owners: Sequence[str], **rest: object
+        group: str, block: int, level: Level, slot: int, refs: Sequence[str], owners: Sequence[str], **rest: Any
     ) -> PageView:
         status = PageStatus.LOCKED if owners else PageStatus.HELD if refs else PageStatus.DROPPABLE
         names = frozenset(PageRef(name, group, block) for name in refs)
-        common = {"tokens": None, "ready": DONE, "payload": payload(Content("d", group, block))} | rest
-        return PageView(
-            group, block, 0, names, level=level, slot=numbers.slot(slot), status=status, owners=frozenset(owners), **common
-        )  # type: ignore[arg-type]
+        more: dict[str, Any] = {"tokens": None, "ready": DONE, "payload": payload(Content("d", group, block))} | rest
+        where: dict[str, Any] = {"level": level, "slot": numbers.slot(slot), "status": status, "owners": frozenset(owners)}
+        return PageView(group, block, 0, names, **where, **more)
 
     pending = None if numbers.bytes else seed_content(PREFIX, "main", 0)
     return (
@@ -162,7 +162,7 @@ def _batches(n: int, numbers: Numbers) -> Mapping[str, BatchView]:
     if n < 1:
         return {}
     done = n >= 2
-    address = {group: (1000 * numbers.factor, 2000, 3000) for group in BYTES}
+    address = dict.fromkeys(BYTES, (1000 * numbers.factor, 2000, 3000))
     rows = BatchView(
         ("d", None),
         3,
@@ -173,7 +173,7 @@ def _batches(n: int, numbers: Numbers) -> Mapping[str, BatchView]:
         2,
         address,
     )
-    # The members of the second batch are none: its first row is empty, so that words are blank, but its counts tell publications apart.
+    # The second batch has no members, and its only publication is held up.
     late = replace(
         rows,
         rows=(None, None),

@@ -8,7 +8,7 @@ from enum import Enum, IntEnum
 from typing import Any
 
 from spec.config import Level
-from spec.observation import Order
+from spec.observation import Order, PageRef
 from spec.payload import Content
 
 Path = tuple[str, ...]
@@ -116,4 +116,4 @@ def _any(mapping: Mapping[Any, Any]) -> Any:
 
 def _like(value: frozenset[Any]) -> Any:
     one = next(iter(value), "another")
-    return replace(one, request="another") if is_dataclass(one) else "another"
+    return replace(one, request="another") if isinstance(one, PageRef) else "another"
