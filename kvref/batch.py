@@ -239,7 +239,7 @@ def record_read(state: State, op: ops.RecordRead) -> tuple[State, None]:
         raise logic(f"request {r.name!r} is a member of a batch: record the reads of the batch")
     reads = state.streams[op.stream].last
     for page in mapped(state, r).values():
-        state = fence_slot(state, place_of(state, page), page.slot, reads)
+        state = fence_slot(state, place_of(state, page), page.slot, reads, read=True)
     return follow(state, r.stream, reads), None
 
 
@@ -253,7 +253,7 @@ def record_table_read(state: State, batch: Batch, stream: str) -> State:
         if name is not None and state.requests[name].active:
             state = follow(state, state.requests[name].stream, reads)
     for place, slot in named_slots(state, batch):
-        state = fence_slot(state, place, slot, reads)
+        state = fence_slot(state, place, slot, reads, read=True)
         for page in state.pages.values():
             if place_of(state, page) == place and page.slot == slot:  # whoever has it now
                 for owner in owners(state, page):

@@ -9,20 +9,7 @@ from kvref.failure import Refused
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join
 from kvref.pages import fence_slot, free_slot, last_work, lock, take_slot, write_page
-from kvref.state import (
-    Key,
-    Page,
-    Request,
-    Slot,
-    State,
-    Submission,
-    Trace,
-    fresh,
-    owners,
-    place_of,
-    put_page,
-    put_request,
-)
+from kvref.state import Key, Page, Request, Slot, State, Submission, Trace, fresh, owners, place_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from spec.config import Level
 from spec.observation import LevelChanged
@@ -67,7 +54,7 @@ def submit(
 
 def before_copy(state: State, page: Page) -> Work:
     """R7.1: what a copy of a page runs after: its readiness, its readers, releases, and the streams of all its owners."""
-    return join(page.ready, page.reads, page.released, *(last_work(state, r) for r in owners(state, page)))
+    return join(page.ready, page.reads, page.fence, *(last_work(state, r) for r in owners(state, page)))
 
 
 def reserve(state: State, places: Iterable[Place]) -> tuple[State, list[tuple[Place, Slot]]]:
@@ -80,17 +67,15 @@ def reserve(state: State, places: Iterable[Place]) -> tuple[State, list[tuple[Pl
 
 
 def move(state: State, moves: Moves) -> State:
-    """R4.5: move pages: one submission per pair of pool groups, ordered by destination, then source.
+    """R4.5: move pages: one submission per pair of pool groups, in order of the hotter pool group, then of the colder one.
 
     R7.3: after it the page's readiness is that copy. R7.2: the slot that it left is free at once, behind the copy.
     """
     moves = [(state.pages[p.id], to) for p, to in moves]
-    pairs = sorted({(to, state.layout.place(to, p.group), p.level, place_of(state, p)) for p, to in moves})
+    pairs = sorted({(state.layout.place(to, p.group), place_of(state, p)) for p, to in moves}, key=sorted)
     reserved: list[tuple[list[Page], list[tuple[Place, Slot]]]] = []
-    for to, dest, _, source in pairs:
-        pages = [
-            p for p, level in moves if level is to and state.layout.place(level, p.group) == dest and place_of(state, p) == source
-        ]
+    for dest, source in pairs:
+        pages = [p for p, to in moves if (state.layout.place(to, p.group), place_of(state, p)) == (dest, source)]
         state, slots = reserve(state, [dest] * len(pages))
         reserved.append((pages, slots))
     works: list[Work] = []
@@ -108,7 +93,7 @@ def move(state: State, moves: Moves) -> State:
 def relocate(state: State, page: Page, level: Level, slot: int, work: Work) -> State:
     """R2.4: a page is elsewhere now, for all its owners; counted (R13.1) and, if committed, an event (R13.3)."""
     state, serial = fresh(state)
-    state = put_page(state, replace(page, level=level, slot=slot, ready=work, move=serial, reads=NOTHING, released=NOTHING))
+    state = put_page(state, replace(page, level=level, slot=slot, ready=work, move=serial, reads=NOTHING, fence=NOTHING))
     state = free_slot(state, place_of(state, page), page.slot, work)
     group = state.layout.groups[page.group]
     kind = direction(page.level, level)
@@ -137,7 +122,7 @@ def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> St
         state = submit(state, work, [p for p, _ in chosen], [(place, slot.number) for place, slot in slots], kind)
         for (source_page, key), (_, slot) in zip(chosen, slots, strict=True):
             page = state.pages[source_page.id]
-            state = put_page(state, replace(page, reads=join(page.reads, work)))
+            state = put_page(state, replace(page, fence=join(page.fence, work)))
             state, pid = fresh(state)
             private = Page(
                 pid, *key, Level.GPU, slot.number, r.priority, state.step, work, pid, content=page.content, written=True
@@ -171,7 +156,7 @@ def undo(base: State, reached: State) -> State:
             state = write_page(state, stream, state.pages[pid], content)
     for made in reached.trace.submissions:
         for place, number in made.slots:
-            state = fence_slot(state, place, number, made.work)
+            state = fence_slot(state, place, number, made.work, read=False)
         for pid in made.sources:
             state, serial = fresh(state)
             page = state.pages[pid]

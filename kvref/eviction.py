@@ -32,8 +32,12 @@ class Plan:
 
 
 def new_plan(state: State, pinned: Iterable[Page] = ()) -> Plan:
-    """An empty plan: what an operation has given up itself is free in ``state`` already (R3.14)."""
-    return Plan(Map({place: len(slots) for place, slots in state.free.items()}), frozenset(p.id for p in pinned))
+    """An empty plan: what an operation has given up itself is free in ``state`` already (R3.14).
+
+    R10.1: what it has evicted already, for an earlier block or member, is not evicted again.
+    """
+    free: Map[Place, int] = Map({place: len(slots) for place, slots in state.free.items()})
+    return Plan(free, state.trace.evicted.union(p.id for p in pinned))
 
 
 def evictable(state: State, place: Place) -> list[Page]:
@@ -99,7 +103,8 @@ def act(state: State, plan: Plan) -> State:
     for level in reversed(state.layout.levels):
         moves = [(state.pages[pid], to) for pid, to in plan.leaving if to is not None and pid in state.pages and to == level + 1]
         state = move(state, moves) if moves else state
-    return state
+    evicted = state.trace.evicted.union(pid for pid, _ in plan.leaving)
+    return replace(state, trace=replace(state.trace, evicted=evicted))
 
 
 def make_room(state: State, places: Iterable[Place], pinned: Iterable[Page]) -> State:

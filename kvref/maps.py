@@ -35,8 +35,8 @@ class Map(Mapping[K, V], Generic[K, V]):
         return hash(frozenset(self._items.items()))
 
     def __eq__(self, other: object) -> bool:
-        """Equal if all keys and values are, in whatever order."""
-        return isinstance(other, Map) and self._items == other._items
+        """Equal to any mapping of the same keys to the same values."""
+        return isinstance(other, Mapping) and self._items == dict(other)
 
     def __repr__(self) -> str:
         """The contents."""

@@ -7,20 +7,7 @@ from kvref.eviction import evictable
 from kvref.order import Work as Node
 from kvref.order import pending, view
 from kvref.queries import since_reset
-from kvref.state import (
-    Batch,
-    Page,
-    Read,
-    Request,
-    Snapshot,
-    State,
-    Upload,
-    batch_of,
-    keepers,
-    owners,
-    snapshot,
-    status,
-)
+from kvref.state import Batch, Page, Read, Request, Snapshot, State, Upload, batch_of, keepers, owners, snapshot, status
 from kvref.tree import prefix
 from spec.observation import (
     BatchView,

@@ -59,8 +59,8 @@ def free_slot(state: State, place: Place, number: int, fence: Work) -> State:
     return replace(state, free=state.free.set(place, (*state.free[place], Slot(number, fence))))
 
 
-def fence_slot(state: State, place: Place, number: int, work: Work) -> State:
-    """R7.7, R4.8: later use of a slot, whoever has it now, runs after ``work``."""
+def fence_slot(state: State, place: Place, number: int, work: Work, *, read: bool) -> State:
+    """R7.7, R4.8: later use of a slot, whoever has it now, runs after ``work``: a recorded read, or something else."""
     free = tuple(replace(s, fence=join(s.fence, work)) if s.number == number else s for s in state.free[place])
     state = replace(state, free=state.free.set(place, free))
     for label, (where, slots) in state.taken.items():
@@ -69,7 +69,8 @@ def fence_slot(state: State, place: Place, number: int, work: Work) -> State:
             state = replace(state, taken=state.taken.set(label, (where, kept)))
     for page in state.pages.values():
         if place_of(state, page) == place and page.slot == number:
-            state = put_page(state, replace(page, reads=join(page.reads, work)))
+            fenced = replace(page, reads=join(page.reads, work)) if read else replace(page, fence=join(page.fence, work))
+            state = put_page(state, fenced)
     return state
 
 
@@ -97,13 +98,13 @@ def lock(state: State, r: Request, pages: Iterable[Page]) -> State:
 def delete(state: State, page: Page) -> State:
     """R7.2: free a page without a copy out of it: its readiness and its readers stay in the fence of the slot."""
     state = replace(state, pages=state.pages.without(page.id))
-    return free_slot(state, place_of(state, page), page.slot, join(page.ready, page.reads, page.released))
+    return free_slot(state, place_of(state, page), page.slot, join(page.ready, page.reads, page.fence))
 
 
 def unlock(state: State, r: Request, page: Page) -> State:
     """R7.4: put the work so far on the request's stream into the fence of the page's slot."""
     page = state.pages[page.id]
-    return put_page(state, replace(page, released=join(page.released, last_work(state, r))))
+    return put_page(state, replace(page, fence=join(page.fence, last_work(state, r))))
 
 
 def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:

@@ -9,29 +9,11 @@ from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use
 from kvref.failure import NoRoom, invalid, logic, out_of_range
 from kvref.growth import enter_decode
-from kvref.lookup import (
-    any_request,
-    attempt,
-    live,
-    need_level,
-    need_stream,
-    need_tokens,
-    only_group,
-)
+from kvref.lookup import any_request, attempt, live, need_level, need_stream, need_tokens, only_group
 from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.pages import add_page, follow, let_go, lock, unlock
-from kvref.state import (
-    Key,
-    Request,
-    State,
-    batch_of,
-    fresh,
-    mapped,
-    mark_newer,
-    put_request,
-    snapshot,
-)
+from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
 from kvref.tree import covers, match, page_at
 from spec import ops
 from spec.config import Level
@@ -104,7 +86,7 @@ def resume(state: State, op: ops.Resume) -> tuple[State, bool]:
 def activate(state: State, r: Request, decode: bool) -> State:
     """R3.2-R3.5: lock every block that is not stale where it has to be, then offload (R4.3, R4.7). Raises `NoRoom`, `Refused`."""
     for used, slots in use(state):
-        if used > slots * state.layout.max_util:
+        if used / slots > state.layout.max_util:
             raise NoRoom(f"{used} of {slots} GPU slots are in use, above max_util_for_resume")  # R3.5
     held = mapped(state, r)
     copies = [(p, k) for k, p in held.items() if unfinished(state, r, k)]

@@ -23,8 +23,9 @@ class Page:
     """A page (R2.1, R2.4).
 
     ``ready``: the work after which its payload is valid here; ``move``: which readiness that is, new at every move. ``reads`` and
-    ``released``: the fence of its slot while it is there (R7.4, R7.7). ``written``: by anyone, or copied. ``node``: the tree
-    block that it is committed to. ``since``: the step in which it left LOCKED, or else was created (R10.2).
+    ``fence``: what the next use of its slot runs after besides: recorded reads (R7.7), and all else (R7.1, R7.4, R4.8).
+    ``written``: by anyone, or copied. ``node``: the tree block that it is committed to. ``since``: the step in which it left
+    LOCKED, or else was created (R10.2).
     """
 
     id: int
@@ -38,7 +39,7 @@ class Page:
     ready: Work = NOTHING
     move: int = 0
     reads: Work = NOTHING
-    released: Work = NOTHING
+    fence: Work = NOTHING
     content: Content | None = None
     written: bool = False
     node: int | None = None
@@ -194,6 +195,7 @@ class Trace:
 
     events: tuple[TreeEvent, ...] = ()
     newer: frozenset[str] = frozenset()
+    evicted: frozenset[int] = frozenset()
     submissions: tuple[Submission, ...] = ()
     writes: tuple[tuple[str, int, Content], ...] = ()
 
