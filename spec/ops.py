@@ -395,6 +395,28 @@ class DenseOffsets(Operation):
     layers: Names | None = None
 
 
+class Scheduled(Model):
+    """One request of an iteration (R11.1). ``accept``: the connector's answer."""
+
+    request: str
+    capacity: int | None = None
+    history: int | None = None
+    decode: bool = False
+    accept: bool = True
+
+
+class Iterate(_OfBatch):
+    """One iteration of an executor (R11.1). ``layers``: those that dense offsets are built for; ``as``: label of its table read."""
+
+    verb: ClassVar[str] = "iterate"
+    bare: ClassVar[str | None] = None
+    requests: Annotated[tuple[Scheduled, ...], Field(strict=False)]
+    layers: Names = ()
+    stream: str = "exec"
+    group: str | None = None
+    as_: str | None = Field(default=None, alias="as")
+
+
 class Stats(Operation):
     """Read, and by default reset, the counters (R13.1)."""
 

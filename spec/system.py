@@ -24,8 +24,8 @@ class OffsetTable:
     offsets: Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
-Value: TypeAlias = None | bool | int | tuple[int, ...] | tuple[bool | None, ...] | Counters | OffsetTable
-"""What an operation may return. Row lists are tuples, ascending; `stats` returns counters."""
+Value: TypeAlias = None | bool | int | tuple[int, ...] | tuple[bool | None, ...] | Counters | OffsetTable | Mapping[str, str]
+"""What an operation may return. Row lists are tuples, ascending; `stats` returns counters; `iterate` how each request fared."""
 
 
 @dataclass(frozen=True, slots=True)
