@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvref.system import Reference
 from spec.config import Level
 from spec.errors import ErrorKind
-from spec.observation import PageView, SnapshotView
+from spec.observation import Order, PageView, SnapshotView
 from tests.kvref.driving import apply, reference, run
 
 MANAGER = """
@@ -37,7 +37,7 @@ def test_an_offload_follows_the_owners_streams_and_the_slot_that_it_leaves_follo
     system = system_with_a_decoder()
     run(system, "gate: {stream: side, as: g}\nwrite: {request: a, blocks: [1]}\nenter_decode: a")
     moved = page(system, "a", 0)
-    assert (moved.level, moved.ready.gates, moved.ready.after) == (Level.HOST, {"g"}, {"side": 4})
+    assert (moved.level, moved.ready) == (Level.HOST, Order(frozenset("g"), {"side": 4}))
     assert [fence.gates for fence in system.observe().pools[Level.GPU, "main"].fences] == [{"g"}]
     assert page(system, "a", 1).ready.gates == frozenset()  # a write changes no readiness
     run(system, "create: {request: b}\nresume: {request: b, stream: other}\nresize: {request: b, capacity: 4}")
@@ -120,10 +120,8 @@ def test_a_replay_sees_what_was_last_published() -> None:
 
 def test_a_level_change_back_to_the_same_slot_is_a_new_readiness() -> None:
     system = system_with_a_decoder()
-    run(
-        system,
-        "resize: {request: a, capacity: 4}\noffload: {request: a, blocks: [0]}\nacknowledge: {request: a, version: latest}",
-    )
+    run(system, "resize: {request: a, capacity: 4}\noffload: {request: a, blocks: [0]}")
+    run(system, "take_slots: {level: host, count: 1, as: t}\nacknowledge: {request: a, version: latest}")
     before = snapshot(system, "a")
     run(system, "suspend: a\nprefetch: {request: a, level: gpu}\nresume: {request: a, decode: true}")
     after = snapshot(system, "a")
