@@ -1,0 +1,170 @@
+"""``kvspec run``, as a user types it: exits, output, selection, processes, JUnit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+REF = "kvref.system:Reference"
+GOOD = """\
+kvspec: 1
+name: {name}
+rules: [R3.1, R3.6]
+tags: [{tag}]
+manager: {{tokens_per_block: 4, levels: [{{kind: gpu, slots: 4}}], layers: [{{name: main, buffers: [{{role: key, bytes: 64}}]}}]}}
+steps:
+  - create: a
+  - resume: a
+  - resize: {{request: a, capacity: 8, history: 8}}
+    expect: {{history: {{a: {history}}}}}
+"""
+
+
+def kvspec(*args: str | Path, against: str = REF, system: str = REF) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "140"}
+    command = [sys.executable, "-c", RUN, "run", *map(str, args), "--system", system, "--against", against]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "one.yaml").write_text(GOOD.format(name="the first", tag="small", history=8))
+    (tmp_path / "two.yaml").write_text(GOOD.format(name="not the first and not the last", tag="large", history=7))
+    return tmp_path
+
+
+def test_all_pass(folder: Path) -> None:
+    result = kvspec(folder / "one.yaml")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "1 passed, 0 failed, 0 skipped of 1 scenarios, 3 steps" in result.stdout
+    assert "1 of 1 scenarios were not checked on a GPU" in result.stdout
+
+
+def test_a_failure_exits_1_and_shows_line_values_and_the_command_that_repeats_it(folder: Path) -> None:
+    result = kvspec(folder)
+    assert result.returncode == 1
+    for text in (
+        "FAILED not the first and not the last",
+        f"{folder / 'two.yaml'}:9  step 2: resize",
+        ">   10 |     expect: {history: {a: 7}}",
+        "expected history of a (line 10)",
+        "expected: 7",
+        "1 passed, 1 failed, 0 skipped of 2 scenarios",
+    ):
+        assert text in result.stdout
+    command = next(line for line in result.stdout.splitlines() if line.startswith("reproduce: "))
+    # The name has 'and' and 'not' in it, and still chooses that scenario alone.
+    again = kvspec(folder, "-k", "not the first and not the last")
+    assert "-k 'not the first and not the last'" in command
+    assert "0 passed, 1 failed, 0 skipped of 1 scenarios" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "passed", "failed"),
+    [("small", 1, 0), ("large or small", 1, 1), ("R3 and not large", 1, 0), ("R3.6 and two", 0, 1), ("'the first'", 1, 1)],
+)
+def test_an_expression_chooses(folder: Path, expression: str, passed: int, failed: int) -> None:
+    result = kvspec(folder, "-k", expression)
+    assert f"{passed} passed, {failed} failed, 0 skipped" in result.stdout
+
+
+def test_the_result_does_not_depend_on_the_number_of_processes(folder: Path) -> None:
+    def rows(jobs: str) -> list[list[str]]:
+        lines = kvspec(folder, "--jobs", jobs).stdout.splitlines()
+        return [line.split()[:-2] for line in lines if ".yaml " in line and line.endswith("ms")]
+
+    assert len(rows("1")) == 2
+    assert rows("1") == rows("2")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["-k", "nothing_like_it"], "nothing to run: -k 'nothing_like_it' matches none of 2 scenarios"),
+        (["-k", "small and"], "-k 'small and': ends where a word was expected"),
+        (["-k", "(small"], "a closing parenthesis is missing"),
+        (["-k", "small large"], "'large' at column 7 was not expected"),
+        (["--schedule", "random"], "--schedule random: expected fifo, adversarial or seed=N"),
+        (["--device", "sim", "--require-cuda"], "contradict each other"),
+        (["--device", "tpu"], "tpu"),
+        (["--jobs", "0"], "--jobs"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_why(folder: Path, args: list[str], says: str) -> None:
+    result = kvspec(folder, *args)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_file_exits_2_and_nothing_is_run(folder: Path) -> None:
+    (folder / "three.yaml").write_text(GOOD.format(name="wrong", tag="x", history=8).replace("resume", "resum"))
+    result = kvspec(folder)
+    assert result.returncode == 2
+    assert f"{folder / 'three.yaml'}:8:5: unknown verb 'resum'" in result.stderr
+    assert "1 file is wrong: nothing was run" in result.stderr
+    assert result.stdout == ""
+
+
+def test_nothing_to_run_is_no_pass(tmp_path: Path) -> None:
+    result = kvspec(tmp_path)
+    assert result.returncode == 2
+    assert "nothing to run: no scenario in" in result.stderr
+
+
+def test_all_skipped_is_no_pass(folder: Path) -> None:
+    result = kvspec(folder, system="tests.harness.test_run:Unable")
+    assert result.returncode == 2
+    assert "skipped 2: tests.harness.test_run:Unable lacks verb create, verb resize, verb resume" in result.stdout
+    assert "nothing was run: every scenario was skipped, which is not a pass" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("system", "says"),
+    [
+        ("kvreff", "no system is called 'kvreff'"),
+        ("no_such_module:System", "cannot import no_such_module"),
+        ("kvref.system:Nothing", "module kvref.system has no class 'Nothing'"),
+        ("pathlib:Path", "has no class attribute 'capabilities'"),
+    ],
+)
+def test_a_system_that_is_not_there_exits_2(folder: Path, system: str, says: str) -> None:
+    result = kvspec(folder, system=system)
+    assert result.returncode == 2
+    assert says in result.stderr
+
+
+def test_require_cuda_fails_without_a_gpu(folder: Path) -> None:
+    result = kvspec(folder / "one.yaml", "--require-cuda")
+    assert result.returncode == 1
+    assert "--require-cuda: 1 scenarios did not run on a GPU" in result.stdout
+
+
+def test_junit(folder: Path) -> None:
+    path = folder / "results.xml"
+    assert kvspec(folder, "--junit", path).returncode == 1
+    suite = ET.parse(path).getroot()[0]
+    assert {key: suite.get(key) for key in ("tests", "failures", "skipped")} == {"tests": "2", "failures": "1", "skipped": "0"}
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert failure.get("message") == "step 2: history of a"
+    assert "expected history of a (line 10)" in (failure.text or "")
+
+
+def test_a_junit_file_that_cannot_be_written_exits_2(folder: Path) -> None:
+    result = kvspec(folder / "one.yaml", "--junit", folder / "no" / "results.xml")
+    assert result.returncode == 2
+    assert "cannot be written: no such file or directory" in result.stderr
+
+
+class Unable:
+    """A system that can do nothing."""
+
+    capabilities: frozenset[str] = frozenset()
