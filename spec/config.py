@@ -138,10 +138,11 @@ class ManagerConfig(Model):
                 raise ConfigError("levels must be gpu, then host, then disk, without a gap (R1.2)", "levels", number, "kind")
         if self.levels[0].slots == 0:
             raise ConfigError("the gpu level needs at least one slot (R1.2)", "levels", 0, "slots")
-        names = [layer.name for layer in self.layers]
+        names: set[str] = set()
         for number, layer in enumerate(self.layers):
-            if layer.name in names[:number]:
+            if layer.name in names:
                 raise ConfigError("the names of the layers must differ", "layers", number, "name")
+            names.add(layer.name)
             if layer.sparse and len(self.levels) < 2:
                 raise ConfigError("a sparse buffer needs a host level (R1.4)", "layers", number, "buffers", 0, "sparse")
             for place, buffer in enumerate(layer.buffers):

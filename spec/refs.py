@@ -261,4 +261,6 @@ def _is_number(text: str) -> bool:
 
 
 def _list(names: Sequence[str], word: str = "and") -> str:
+    if len(names) > 12:
+        return f"{', '.join(names[:10])} and {len(names) - 10} more"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spec.config import Level, ManagerConfig
@@ -22,9 +22,10 @@ MAX_BLOCKS = 1 << 20
 MAX_BEAMS = 1 << 10
 
 
-def check_memory(path: Path, node: Node, manager: ManagerConfig, steps: Sequence[Parsed], limit: int) -> list[Problem]:
+def check_memory(path: Path, node: Node, manager: ManagerConfig, steps: Sequence[Parsed], limit: int) -> Iterator[Problem]:
     """What asks for more than ``limit`` bytes of pools or tables, or for absurdly many blocks."""
-    return [*_check_pools(path, node, manager, limit), *_check_steps(path, manager, steps, limit)]
+    yield from _check_pools(path, node, manager, limit)
+    yield from _check_steps(path, manager, steps, limit)
 
 
 def _check_pools(path: Path, node: Node, manager: ManagerConfig, limit: int) -> Iterable[Problem]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,10 +99,13 @@ def _scenario(path: Path, node: Node, index: int, max_pool_bytes: int) -> tuple[
                 problems.extend(step)
     if document is None:
         return None, problems
-    problems.extend(_check_rules(path, node, document))
-    problems.extend(check_names(path, node, document.manager, document.streams, parsed))
     steps_read = [one for one in parsed if isinstance(one, Parsed)]
-    problems.extend(check_memory(path, node, document.manager, steps_read, max_pool_bytes))
+    meaning = itertools.chain(
+        _check_rules(path, node, document),
+        check_memory(path, node, document.manager, steps_read, max_pool_bytes),
+        check_names(path, node, document.manager, document.streams, parsed),
+    )
+    problems.extend(itertools.islice(meaning, MAX_PROBLEMS))
     if problems:
         return None, problems
     streams = ("exec", *(name for name in document.streams if name != "exec"))
@@ -132,10 +136,9 @@ def _version(path: Path, node: Node) -> Problem | None:
     return None
 
 
-def _check_rules(path: Path, node: Node, document: Document) -> list[Problem]:
+def _check_rules(path: Path, node: Node, document: Document) -> Iterator[Problem]:
     known = rule_ids()
-    return [
-        Problem(at(path, node, ("rules", number)), f"unknown rule {rule!r}", "a rule of docs/rules.md", nearest(rule, known))
-        for number, rule in enumerate(document.rules)
-        if rule not in known
-    ]
+    for number, rule in enumerate(document.rules):
+        if rule not in known:
+            where = at(path, node, ("rules", number))
+            yield Problem(where, f"unknown rule {rule!r}", "a rule of docs/rules.md", nearest(rule, known))

@@ -6,7 +6,7 @@ A step that says ``raises`` may name what does not exist: that is its point, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spec.config import Level, LevelKind, ManagerConfig
@@ -60,22 +60,22 @@ _USES_LABEL = {"open": "gate", "give_slots": "slots"}
 
 def check_names(
     path: Path, node: Node, manager: ManagerConfig, streams: Sequence[str], parsed: Sequence[Parsed | Node]
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Everything that is wrong with the names of a scenario, step by step.
 
     :param parsed: the steps, or the bare tree of a step that is wrong in itself; names are taken from it where
         they can be, so that one mistake is reported once.
     """
     known = Known.at_start(path, manager)
-    problems = [*_check_layers(known, node), *_check_streams(known, node, streams)]
+    yield from _check_layers(known, node)
+    yield from _check_streams(known, node, streams)
     for one in parsed:
         if not isinstance(one, Parsed):
             _introduce_loosely(known, one)
             continue
-        problems.extend(_check_arguments(known, one))
-        problems.extend(_introduce(known, one))
-        problems.extend(check_expectations(known, one))
-    return problems
+        yield from _check_arguments(known, one)
+        yield from _introduce(known, one)
+        yield from check_expectations(known, one)
 
 
 def _check_layers(known: Known, node: Node) -> Iterable[Problem]:
@@ -88,13 +88,15 @@ def _check_layers(known: Known, node: Node) -> Iterable[Problem]:
 
 def _check_streams(known: Known, node: Node, streams: Sequence[str]) -> Iterable[Problem]:
     known.introduce("stream", "exec")
+    seen: set[str] = set()
     for number, stream in enumerate(streams):
         where = ("streams", number)
         yield from _well_formed(known, "stream", stream, node, where)
-        if stream in streams[:number]:
+        if stream in seen:
             yield Problem(at(known.path, node, where), f"the stream {stream!r} stands here twice")
         if stream == "default":
             yield Problem(at(known.path, node, where), "a stream cannot be called 'default'")
+        seen.add(stream)
         known.introduce("stream", stream)
 
 

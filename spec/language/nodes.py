@@ -192,8 +192,6 @@ class _Reader:
         """Refuse what would be too deep or too much to build, without recursion."""
         depth = nodes = 0
         for event in yaml.parse(text, Loader=_LOADER):
-            if isinstance(event, yaml.events.DocumentStartEvent):
-                nodes = 0
             if isinstance(event, yaml.events.NodeEvent):
                 nodes += 1
             if isinstance(event, yaml.events.CollectionStartEvent):
@@ -203,7 +201,7 @@ class _Reader:
             if depth > MAX_DEPTH:
                 raise self.refuse(event, f"nested more than {MAX_DEPTH} deep")
             if nodes > MAX_NODES:
-                raise self.refuse(event, f"the document has more than {MAX_NODES} values")
+                raise self.refuse(event, f"the file has more than {MAX_NODES} values")
 
     def document(self, root: yaml.Node) -> Node:
         self.done.clear()

@@ -237,7 +237,7 @@ def test_the_memory_limit_is_exact() -> None:
 def test_many_values_are_refused_quickly() -> None:
     text = MANAGER + "tags: [" + "x," * (MAX_NODES + 1) + "]\nsteps:\n  - create: a\n"
     (problem,) = read_bytes(HERE, text.encode()).problems
-    assert problem.text == f"the document has more than {MAX_NODES} values"
+    assert problem.text == f"the file has more than {MAX_NODES} values"
 
 
 def test_many_mistakes_are_cut() -> None:
