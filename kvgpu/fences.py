@@ -19,6 +19,8 @@ IntArray = npt.NDArray[np.int32]
 
 EMPTY = 0
 """The number of the fence that waits for nothing."""
+PENDING = 1
+"""The number of a fence that is not known yet: its copy is decided, and not submitted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +64,11 @@ class FenceTable:
     def __init__(self, device: Device) -> None:
         """A table with the empty fence alone."""
         self._device = device
-        self._fences: list[Fence | None] = [Fence()]
+        self._fences: list[Fence | None] = [Fence(), Fence()]
         self._spare: list[int] = []
         self._roots: list[IntArray] = []
         self._passed = np.ones(256, dtype=np.bool_)
+        self._passed[PENDING] = False
         self._waiting: set[int] = set()
         self._collect_at = 1024
         self._counter = 0
@@ -156,15 +159,16 @@ class FenceTable:
         return self._passed[numbers]
 
     def refresh(self) -> None:
-        """Look at the fences that have not passed yet (R7.2), and forget those that nobody names."""
-        if len(self._fences) - len(self._spare) > self._collect_at:
-            self._collect()
+        """Look at the fences that have not passed yet (R7.2)."""
         for number in [number for number in self._waiting if self[number].passed()]:
             self._passed[number] = True
             self._waiting.discard(number)
 
-    def _collect(self) -> None:
-        used = {EMPTY}
+    def collect(self) -> None:
+        """Forget the fences that no registered array names, if there are many. Not while an operation runs."""
+        if len(self._fences) - len(self._spare) <= self._collect_at:
+            return
+        used = {EMPTY, PENDING}
         for root in self._roots:
             used.update(np.unique(root).tolist())
         for number, fence in enumerate(self._fences):

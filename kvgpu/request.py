@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.device.api import Stream
-from kvgpu.fences import Fence
+from kvgpu.fences import Fence, FenceTable
 from kvgpu.pages import NO_PAGE, PageTable
 from kvgpu.prefix_tree import Node
 from spec.observation import BAD, Phase, RequestStatus
@@ -49,18 +49,20 @@ class Snapshot:
 
 
 class GroupBlocks:
-    """The pages of one request in one layer group: int32 ``page[beams, room]`` and bool ``locked[beams, room]``.
+    """The pages of one request in one layer group: int32 ``page``, bool ``locked`` and ``kept``, ``[beams, room]`` each.
 
-    A page that is not locked is held (R2.2): its index is BAD. Columns at ``room`` and beyond the request's blocks hold
+    A page that is not locked is held (R2.2): its index is BAD. ``kept``: it is stale and held until it is committed or
+    committing ends (R3.7). Columns at ``room`` and beyond the request's blocks hold
     ``NO_PAGE``.
     """
 
-    __slots__ = ("_index", "_level", "_view_valid", "locked", "page")
+    __slots__ = ("_index", "_level", "_view_valid", "kept", "locked", "page")
 
     def __init__(self) -> None:
         """No blocks."""
         self.page: Int32 = np.full((1, 8), NO_PAGE, dtype=np.int32)
         self.locked: npt.NDArray[np.bool_] = np.zeros((1, 8), dtype=np.bool_)
+        self.kept: npt.NDArray[np.bool_] = np.zeros((1, 8), dtype=np.bool_)
         self._index: list[Int32] = [np.full(8, BAD, dtype=np.int32)]
         self._level: list[Int8] = [np.full(8, BAD, dtype=np.int8)]
         self._view_valid = [True]
@@ -72,10 +74,9 @@ class GroupBlocks:
             return
         new_room = room if blocks <= room else max(blocks, 2 * room)
         page = np.full((max(rows, beams), new_room), NO_PAGE, dtype=np.int32)
-        locked = np.zeros(page.shape, dtype=np.bool_)
-        page[:rows, :room] = self.page
-        locked[:rows, :room] = self.locked
-        self.page, self.locked = page, locked
+        locked, kept = np.zeros(page.shape, dtype=np.bool_), np.zeros(page.shape, dtype=np.bool_)
+        page[:rows, :room], locked[:rows, :room], kept[:rows, :room] = self.page, self.locked, self.kept
+        self.page, self.locked, self.kept = page, locked, kept
         self._index = [np.full(new_room, BAD, dtype=np.int32) for _ in range(page.shape[0])]
         self._level = [np.full(new_room, BAD, dtype=np.int8) for _ in range(page.shape[0])]
         self._view_valid = [False] * page.shape[0]
@@ -204,10 +205,29 @@ class Request:
 
     def pages(self, group: int) -> Int32:
         """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""
-        found = self.groups[group].page[:, : max(self.entries(group), 0)].reshape(-1)
-        return found[found != NO_PAGE]
+        every = self.groups[group].page[:, : self.entries(group)].reshape(-1)
+        found: Int32 = every[every != NO_PAGE]
+        return found
 
     def locked_pages(self, group: int) -> Int32:
         """The page numbers that it has locked in a group."""
         blocks = self.groups[group]
-        return blocks.page[blocks.locked]
+        found: Int32 = blocks.page[blocks.locked]
+        return found
+
+
+def take_snapshot(fences: FenceTable, request: Request, group: int, beam: int) -> Snapshot:
+    """A snapshot (R6.1), under the manager's lock."""
+    count = request.entries(group)
+    own = request.groups[group]
+    if beam < own.page.shape[0]:
+        indices, levels = request.indices(group, beam).copy(), request.levels(group, beam).copy()
+        pages = own.page[beam, :count]
+        numbers = np.where(indices == BAD, -1, request.table.ready[pages]).tolist()
+    else:
+        indices, levels = np.full(count, BAD, dtype=np.int32), np.full(count, BAD, dtype=np.int8)
+        numbers = [-1] * count
+    for array in (indices, levels):
+        array.flags.writeable = False
+    ready = tuple(None if number < 0 else fences[number] for number in numbers)
+    return Snapshot(request.name, group, beam, indices, levels, request.eligible(group), ready, request.row, request.version)

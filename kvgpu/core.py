@@ -1,0 +1,174 @@
+"""What the operations of a manager work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.config import Layout, SlotKey
+from kvgpu.counters import Counters
+from kvgpu.device.api import Device, DeviceError, Memory
+from kvgpu.eviction import EvictionQueue
+from kvgpu.faults import FaultPlan
+from kvgpu.fences import EMPTY, FenceTable
+from kvgpu.migration import Copier
+from kvgpu.pages import PageTable
+from kvgpu.pools import FREE, SlotPool
+from kvgpu.prefix_tree import PrefixTree, Tokens
+from kvgpu.request import Request
+
+Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEvent:
+    """A tree event (R13.3). ``kind``: ``stored``, ``removed`` or ``level``; the rest for ``level`` alone."""
+
+    kind: str
+    tokens: Tokens
+    group: int = -1
+    old: int = -1
+    new: int = -1
+
+
+TreeListener: TypeAlias = Callable[[TreeEvent], None]
+PayloadHook: TypeAlias = Callable[[Request, int, int], None]
+
+
+@dataclass(slots=True)
+class Scope:
+    """One operation. ``stamp``: its number. ``evicted``: pages that it has evicted already (R10.1)."""
+
+    stamp: int
+    evicted: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Core:
+    """The state of a manager. ``pools[level][pool_group]``, ``queues`` likewise. ``by_uid``: requests not closed.
+
+    ``pool_group[group, level]``: the pool group that serves a layer group there.
+    """
+
+    layout: Layout
+    device: Device
+    fences: FenceTable
+    pages: PageTable
+    tree: PrefixTree
+    pools: tuple[tuple[SlotPool, ...], ...]
+    queues: tuple[tuple[EvictionQueue, ...], ...]
+    counters: Counters
+    faults: FaultPlan
+    copier: Copier
+    pool_group: npt.NDArray[np.int32]
+    poisoning: bool
+    hook: PayloadHook | None = None
+    listener: TreeListener | None = None
+    by_uid: dict[int, Request] = field(default_factory=dict)
+    operations: int = 0
+
+    def scope(self) -> Scope:
+        """Begin an operation."""
+        self.fences.collect()
+        self.operations += 1
+        return Scope(self.operations)
+
+    def pool(self, key: SlotKey) -> SlotPool:
+        """A pool group."""
+        return self.pools[key[0]][key[1]]
+
+    def key_of(self, page: int) -> SlotKey:
+        """Where a page is."""
+        level = int(self.pages.level[page])
+        return (level, int(self.pool_group[self.pages.group[page], level]))
+
+    def by_key(self, numbers: Int32) -> Iterator[tuple[SlotKey, Int32]]:
+        """Pages by where they are, in order of level, then pool group."""
+        if not numbers.size:
+            return
+        levels = self.pages.level[numbers].astype(np.int32)
+        places = levels * self.pool_group.shape[0] + self.pool_group[self.pages.group[numbers], levels]
+        for place in np.unique(places).tolist():
+            yield divmod(place, self.pool_group.shape[0]), numbers[places == place]
+
+    def has_locked(self, request: Request, page: int) -> bool:
+        """Whether a request has a page locked."""
+        group = int(self.pages.group[page])
+        block = 0 if request.ssm[group] else int(self.pages.block[page])
+        blocks = request.groups[group]
+        beam = int(self.pages.beam[page])
+        return (
+            beam < blocks.page.shape[0]
+            and block < blocks.page.shape[1]
+            and bool(blocks.page[beam, block] == page)
+            and bool(blocks.locked[beam, block])
+        )
+
+    def owners(self, numbers: Int32) -> list[Request]:
+        """The active requests that have any of these pages locked (R2.3), oldest first."""
+        pages = self.pages
+        locked = numbers[pages.locks[numbers] > 0]
+        alone = pages.users[locked] == 1
+        found = set(np.unique(pages.user[locked[alone]]).tolist())
+        for page in locked[~alone].tolist():
+            found.update(uid for uid in pages.shared[page] if uid not in found and self.has_locked(self.by_uid[uid], page))
+        return [self.by_uid[uid] for uid in sorted(found)]
+
+    def poison_free(self, pool: SlotPool, slots: Int32) -> None:
+        """Overwrite freed slots as soon as they may be used again, where the device does that.
+
+        A slot whose fence has several points is left alone: one event in their place would hide that one of them is missing.
+        """
+        if pool.memory is None:
+            return
+        for slot in slots[pool.page[slots] == FREE].tolist():
+            points = self.fences[int(pool.fence[slot])].points
+            if len(points) > 1 or pool.readers[slot] != EMPTY:
+                continue
+            ranges = pool.ranges(np.array([slot], dtype=np.int32))
+            poisoned = self.device.poison(pool.memory, ranges, [point.event for point in points], "R7.2 poison a free slot")
+            if poisoned is not None:
+                site = points[0].site if points else "R7.2 a poisoned slot"
+                pool.fence[slot] = self.fences.add([self.fences.foreign(f"poison {self.operations} {slot}", poisoned, site)])
+
+
+def build_core(layout: Layout, device: Device, folder: Path) -> Core:
+    """Allocate everything. ``folder``: for the files of the disk level. Raises ``DeviceError``."""
+    fences = FenceTable(device)
+    pages = PageTable(fences)
+    built: list[tuple[SlotPool, ...]] = []
+    try:
+        for level in layout.levels:
+            built.append(())
+            for spec in level:
+                built[-1] += (SlotPool(spec, device, fences, folder),)
+    except DeviceError:
+        for pools in built:
+            for pool in pools:
+                pool.close()
+        raise
+    return Core(
+        layout,
+        device,
+        fences,
+        pages,
+        PrefixTree(layout.tokens_per_block, len(layout.groups)),
+        tuple(built),
+        tuple(tuple(EvictionQueue(spec.level, spec.number, layout, pages) for spec in level) for level in layout.levels),
+        Counters(np.array([group.page_bytes for group in layout.groups], dtype=np.int64)),
+        FaultPlan(),
+        Copier(device, fences),
+        np.array([group.pool_groups for group in layout.groups], dtype=np.int32),
+        device.poison(_some_memory(built), (), (), "R7.2 poison a free slot") is not None,
+    )
+
+
+def _some_memory(pools: list[tuple[SlotPool, ...]]) -> Memory:
+    memory = pools[0][0].memory
+    assert memory is not None
+    return memory

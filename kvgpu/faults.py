@@ -1,0 +1,48 @@
+"""Refused transfers: the one place that decides whether a submission is refused (R4.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Direction(StrEnum):
+    """The direction of a copy submission (R4.5, R13.1). Moves between host and disk have none."""
+
+    OFFLOAD = "offload"
+    ONBOARD = "onboard"
+    COPY = "copy"
+    UPLOAD = "upload"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A submission is to be refused; ``queued``: after its device work was queued."""
+
+    queued: bool
+
+
+class FaultPlan:
+    """Which of the next submissions are refused."""
+
+    def __init__(self) -> None:
+        """None is."""
+        self._armed: dict[Direction, dict[int, Refusal]] = {direction: {} for direction in Direction}
+        self._made: dict[Direction, int] = dict.fromkeys(Direction, 0)
+
+    def arm(self, direction: str, call: int = 1, queued: bool = False) -> None:
+        """Have the ``call``-th next submission of a direction refused (1: the next)."""
+        which = Direction(direction)
+        self._armed[which][self._made[which] + call] = Refusal(queued)
+
+    def check(self, direction: str | None) -> Refusal | None:
+        """To be asked once before each submission of a direction."""
+        if direction is None:
+            return None
+        which = Direction(direction)
+        self._made[which] += 1
+        return self._armed[which].pop(self._made[which], None)
+
+    def made(self, direction: str) -> int:
+        """How many submissions of a direction were asked for, refused ones included."""
+        return self._made[Direction(direction)]

@@ -1,0 +1,308 @@
+"""Lengths, phases and beams of active requests (R3.6-R3.8, R3.12), offload and its retries (section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.config import SlotKey
+from kvgpu.core import Core
+from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
+from kvgpu.fences import EMPTY, Point
+from kvgpu.offloading import NONE, eligible_pages, host_counts, joined, movable, offload, reserve_retries
+from kvgpu.pages import NO_NODE, NO_PAGE
+from kvgpu.request import GroupBlocks, Request
+from kvgpu.room import NoRoom
+from kvgpu.transaction import Transaction
+from spec.observation import Phase
+
+Int32 = npt.NDArray[np.int32]
+Where = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+GPU = 0
+
+
+def released_work(core: Core, request: Request) -> list[Point]:
+    """The work so far on a request's stream, for the fences of the slots that it releases (R7.4)."""
+    if request.stream is None:
+        return []
+    return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
+
+
+def take_out(tx: Transaction, request: Request, group: int, where: Where, keep: bool) -> Int32:
+    """Unlock blocks of a group, at ``where``; ``keep`` them as held, or take them out of the request's blocks. Their pages."""
+    blocks = request.groups[group]
+    numbers = blocks.page[where]
+    tx.unlock(numbers, not request.decoding)
+    tx.put_blocks(blocks, "locked", where, False)
+    if keep:
+        tx.put_blocks(blocks, "kept", where, True)
+    else:
+        tx.put_blocks(blocks, "page", where, NO_PAGE)
+    return numbers
+
+
+def grow_blocks(request: Request, group: int, first: int, end: int, stale: tuple[int, int]) -> tuple[Int32, Int32]:
+    """(beam rows, blocks) of new pages for blocks ``first..end-1``, without the stale ones (R3.6, R3.12)."""
+    if request.ssm[group]:
+        return NONE, NONE
+    blocks = np.arange(first, end, dtype=np.int32)
+    blocks = blocks[(blocks < stale[0]) | (blocks >= stale[1])]
+    behind = blocks[blocks * request.tokens_per_block >= request.prompt_length]
+    rows = [np.zeros_like(blocks)] + [np.full_like(behind, row) for row in range(1, request.beam_width)]
+    return np.concatenate(rows), np.concatenate([blocks] + [behind] * (request.beam_width - 1))
+
+
+def put_new(tx: Transaction, request: Request, group: int, rows: Int32, blocks: Int32, numbers: Int32) -> None:
+    """New pages become locked blocks of an active request."""
+    own = request.groups[group]
+    own.reserve(int(blocks.max()) + 1, int(rows.max()) + 1)
+    tx.lock_new(numbers, request)
+    tx.put_blocks(own, "page", (rows, blocks), numbers)
+    tx.put_blocks(own, "locked", (rows, blocks), True)
+
+
+def take_new(tx: Transaction, request: Request, wanted: Sequence[tuple[int, Int32, Int32]], slots: dict[SlotKey, Int32]) -> None:
+    """Make new locked pages in reserved GPU slots; the request's stream runs after the fences of those (R7.9)."""
+    core = tx.core
+    left = dict(slots)
+    for group, rows, blocks in wanted:
+        key = (GPU, int(core.pool_group[group, GPU]))
+        mine, left[key] = left[key][: len(blocks)], left[key][len(blocks) :]
+        put_new(tx, request, group, rows, blocks, tx.new_pages(group, blocks, rows, key, mine, request.priority))
+    wait_for_slots(tx, request, slots)
+
+
+def wait_for_slots(tx: Transaction, request: Request, slots: dict[SlotKey, Int32]) -> None:
+    """The request's stream runs after the fences of slots that it takes (R7.9)."""
+    assert request.stream is not None
+    for key, taken in slots.items():
+        pool = tx.core.pool(key)
+        tx.core.fences.wait(request.stream, tx.core.fences.points(pool.fence[taken], pool.readers[taken]))
+        tx.put_slots(pool, "fence", taken, EMPTY)
+        tx.put_slots(pool, "readers", taken, EMPTY)
+
+
+def gpu_counts(core: Core, wanted: Sequence[tuple[int, Int32, Int32]]) -> dict[SlotKey, int]:
+    """How many GPU slots new pages need, by pool group, in order."""
+    counts: dict[SlotKey, int] = {}
+    for group, _, blocks in wanted:
+        key = (GPU, int(core.pool_group[group, GPU]))
+        counts[key] = counts.get(key, 0) + len(blocks)
+    return dict(sorted(counts.items()))
+
+
+# ---- resize ----------------------------------------------------------------------------------------------------------
+
+
+def check_lengths(request: Request, capacity: int | None, history: int | None) -> tuple[int, int]:
+    """The lengths that a resize asks for. ``InvalidArgument`` as R3.6 says."""
+    new_capacity = request.capacity if capacity is None else capacity
+    new_history = request.history if history is None else history
+    name = f"resize of {request.name}"
+    if new_capacity < 0 or new_history < 0:
+        raise InvalidArgument(f"{name}: capacity {new_capacity}, history {new_history}: lengths are not negative")
+    if new_history < request.history:
+        raise InvalidArgument(f"{name}: history {new_history} is less than {request.history}: history never shrinks")
+    if new_capacity < new_history:
+        raise InvalidArgument(f"{name}: capacity {new_capacity} is less than history {new_history}")
+    if request.decoding and any(request.sparse) and new_history > max(request.capacity, request.history):
+        raise InvalidArgument(
+            f"{name}: history {new_history} is beyond the capacity {request.capacity} that it has; while decoding with sparse "
+            f"groups, grow the capacity first"
+        )
+    return new_capacity, new_history
+
+
+def check_growth(request: Request, capacity: int, history: int) -> None:
+    """``LogicError`` if a request that has ended would grow (R3.9)."""
+    if request.ended and (capacity > request.capacity or history > request.history):
+        raise LogicError(f"{request.name} has ended its commits: neither capacity nor history grows any more")
+
+
+def resize(core: Core, request: Request, capacity: int, history: int) -> bool:
+    """Set the lengths, which were checked (R3.6)."""
+    try:
+        with Transaction(core, core.scope()) as tx:
+            set_lengths(tx, request, capacity, history)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True
+
+
+def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) -> None:
+    """The resize itself, in a transaction. Raises ``NoRoom``, ``CopyFailed``."""
+    core, size = tx.core, request.tokens_per_block
+    old_blocks, new_blocks = request.blocks, -(-capacity // size)
+    completed = (request.history // size, history // size)
+    stale = [group.stale(history, size) for group in core.layout.groups]
+    _give_up(tx, request, stale, old_blocks, new_blocks)
+    wanted = [(group, *grow_blocks(request, group, old_blocks, new_blocks, stale[group])) for group in range(request.group_count)]
+    wanted = [entry for entry in wanted if entry[2].size]
+    fit, retries = NONE, NONE
+    if request.decoding:
+        fit = movable(core, eligible_pages(core, request, *completed), 0)
+        if request.maybe_deferred:
+            retries = movable(core, eligible_pages(core, request, 0, completed[0]), 0)
+    host = {key: tx.room.reserve(key, count) for key, count in host_counts(core, fit).items()}
+    gpu = {key: tx.room.reserve(key, count) for key, count in gpu_counts(core, wanted).items()}
+    found = [(fit, host), reserve_retries(tx, retries)]
+    tx.copies.evict()
+    take_new(tx, request, wanted, gpu)
+    if completed[1] > completed[0] and core.hook is not None:
+        core.hook(request, *completed)
+    offload(tx, found)
+    request.maybe_deferred |= request.decoding and completed[1] > completed[0]
+    if new_blocks != old_blocks:
+        tx.touch(request)
+    request.capacity, request.history = capacity, history
+
+
+def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], old_blocks: int, new_blocks: int) -> None:
+    """Let go of blocks that become stale, and of the tail (R3.6, R3.7)."""
+    work: list[Point] = []
+    possible = request.committing and request.beam_width == 1
+    for group, blocks in enumerate(request.groups):
+        if request.ssm[group]:
+            continue
+        for first, end, may_keep in ((*stale[group], possible), (new_blocks, max(old_blocks, new_blocks), False)):
+            rows, columns = np.nonzero(blocks.locked[:, first:end])
+            if not rows.size:
+                continue
+            work = work or released_work(tx.core, request)
+            where = (rows, columns + first)
+            keep = np.full(len(rows), may_keep) & (tx.core.pages.node[blocks.page[where]] == NO_NODE)
+            tx.touch(request)
+            tx.fence_slots(blocks.page[where], work)
+            if keep.any():
+                take_out(tx, request, group, (where[0][keep], where[1][keep]), True)
+            if not keep.all():
+                tx.release(take_out(tx, request, group, (where[0][~keep], where[1][~keep]), False), request)
+
+
+# ---- decode ----------------------------------------------------------------------------------------------------------
+
+
+def enter_decode(core: Core, request: Request) -> bool:
+    """Enter decode (R3.8). The request is active, in prefill."""
+    try:
+        with Transaction(core, core.scope()) as tx:
+            numbers = movable(core, eligible_pages(core, request, 0, request.history_blocks), 1)
+            slots = {key: tx.room.reserve(key, count) for key, count in host_counts(core, numbers).items()}
+            tx.copies.evict()
+            offload(tx, [(numbers, slots)])
+            for group in range(request.group_count):
+                tx.need_no_more(request.locked_pages(group))
+            request.phase = Phase.DECODE
+            request.maybe_deferred = True
+            tx.touch(request)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True
+
+
+def retry_deferred(core: Core, request: Request) -> bool:
+    """Move the deferred pages that may move, all or nothing (R8.4). Whether any moved. ``OutOfPages``, ``CopyFailed``."""
+    if not (request.active and request.decoding and request.maybe_deferred):
+        return False
+    eligible = eligible_pages(core, request, 0, request.history_blocks)
+    numbers = movable(core, eligible, 0)
+    if numbers.size:
+        move_to_host(core, numbers, f"deferred pages of {request.name}")
+    request.maybe_deferred = len(numbers) < len(eligible)
+    return bool(numbers.size)
+
+
+def move_to_host(core: Core, numbers: Int32, what: str) -> None:
+    """Move locked GPU pages to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
+    try:
+        with Transaction(core, core.scope()) as tx:
+            slots = {key: tx.room.reserve(key, count) for key, count in host_counts(core, numbers).items()}
+            tx.copies.evict()
+            offload(tx, [(numbers, slots)])
+            tx.commit()
+    except NoRoom as error:
+        raise OutOfPages(f"{what}: {error}") from error
+
+
+def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> None:
+    """The bare offload (R4.9)."""
+    if groups is not None and any(not 0 <= group < request.group_count for group in groups):
+        raise OutOfRange(f"offload of {request.name}: no layer group among {list(groups)} that the manager lacks")
+    if any(block < 0 for block in blocks):
+        raise InvalidArgument(f"offload of {request.name}: blocks {list(blocks)}: a block is not negative")
+    if not request.active:
+        raise LogicError(f"offload of {request.name}: it is {request.status.value}, only an active request offloads")
+    chosen = [group for group in range(request.group_count) if request.sparse[group]] if groups is None else sorted(set(groups))
+    found = []
+    for group in chosen:
+        if not request.sparse[group]:
+            raise LogicError(f"offload of {request.name}: group {core.layout.groups[group].name} is not sparse")
+        found.append(_history_pages(request, request.groups[group], sorted(set(blocks)), core.layout.groups[group].name))
+    numbers = joined(found)
+    numbers = numbers[core.pages.level[numbers] == GPU]
+    if numbers.size:
+        move_to_host(core, numbers, f"offload of {request.name}")
+
+
+def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group: str) -> Int32:
+    for block in blocks:
+        if block >= request.history_blocks:
+            raise LogicError(f"offload of {request.name}.{group}.{block}: the block is no complete history")
+        if not own.locked[0, block]:
+            raise LogicError(f"offload of {request.name}.{group}.{block}: no page is mapped there")
+    columns = np.array(blocks, dtype=np.int32)
+    return own.page[:, columns][own.locked[:, columns]]
+
+
+# ---- beams -----------------------------------------------------------------------------------------------------------
+
+
+def set_beam_width(core: Core, request: Request, width: int) -> bool:
+    """Split the blocks behind the prompt (R3.12)."""
+    if width < 1:
+        raise InvalidArgument(f"beam width {width} of {request.name}: at least 1")
+    if not request.active:
+        raise LogicError(f"set_beam_width of {request.name}: it is {request.status.value}, not active")
+    reason = _no_beams(request)
+    if reason:
+        raise LogicError(f"set_beam_width of {request.name}: {reason}")
+    try:
+        with Transaction(core, core.scope()) as tx:
+            wanted = [entry for group in range(request.group_count) if (entry := _new_rows(request, group, width))[1].size]
+            gpu = {key: tx.room.reserve(key, count) for key, count in gpu_counts(core, wanted).items()}
+            tx.copies.evict()
+            for blocks in request.groups:
+                blocks.reserve(0, width)
+            take_new(tx, request, wanted, gpu)
+            request.beam_width, request.beams_set = width, True
+            if wanted:
+                tx.touch(request)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True
+
+
+def _no_beams(request: Request) -> str | None:
+    if request.beams_set:
+        return "the beam width was set already"
+    if request.decoding:
+        return "it is decoding"
+    if request.history > request.prompt_length:
+        return f"history {request.history} is past the prompt of {request.prompt_length} tokens"
+    return "it is in a batch; beams and batches do not go together" if request.batch is not None else None
+
+
+def _new_rows(request: Request, group: int, width: int) -> tuple[int, Int32, Int32]:
+    own = request.groups[group]
+    if request.ssm[group]:
+        return group, NONE, NONE
+    blocks = np.flatnonzero(own.locked[0]).astype(np.int32)
+    blocks = blocks[blocks * request.tokens_per_block >= request.prompt_length]
+    rows = np.repeat(np.arange(1, width, dtype=np.int32), len(blocks))
+    return group, rows, np.tile(blocks, width - 1)
