@@ -108,16 +108,19 @@ def unlock(state: State, r: Request, page: Page) -> State:
 
 
 def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:
-    """Release pages of a request (R7.4); one that neither a request nor the tree keeps is freed."""
+    """Release pages of a request (R7.4); one that nothing else keeps is freed."""
     for key in tuple(keys):
         r = state.requests[r.name]
         page = state.pages[r.pages[key]]
         state = unlock(state, r, page)
         state = put_request(state, replace(r, pages=r.pages.without(key)))
-        page = state.pages[page.id]
-        if page.node is None and not keepers(state, page):
-            state = delete(state, page)
+        state = free_unkept(state, state.pages[page.id])
     return state
+
+
+def free_unkept(state: State, page: Page) -> State:
+    """R2.2: free a page that neither a request nor the tree keeps."""
+    return state if page.node is not None or keepers(state, page) else delete(state, page)
 
 
 def let_go_stale(state: State, r: Request) -> State:
