@@ -91,3 +91,10 @@ class Result:
     device: str = "unknown"
     reason: str = ""
     failure: Failure | None = None
+
+
+def side_names(reference: str, implementation: str) -> tuple[str, str]:
+    """How reports call the two systems: by their names, which are told apart where they are the same."""
+    if reference != implementation:
+        return reference, implementation
+    return f"{reference} (reference)", f"{implementation} (tested)"

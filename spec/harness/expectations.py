@@ -10,7 +10,8 @@ from spec.harness.checks import Check
 from spec.harness.compare import Comparison, Side
 from spec.harness.difference import Difference, Kind
 from spec.harness.evidence import Evidence, Nothing
-from spec.refs import RefError
+from spec.harness.tables import table_detail
+from spec.refs import RefError, batch_group
 from spec.scenario import Position, Step
 
 Evaluator = Callable[[Evidence, Any], Iterator[Check]]
@@ -83,6 +84,7 @@ def _merged(c: Comparison, evaluate: Evaluator, path: tuple[str, ...], wanted: A
             two.actual,
             expected=two.wanted if one.ok else one.wanted,
             identity=path[0],
+            detail=_raw_words(c, path, one.row or two.row),
             page=one.page or two.page,
             row=one.row or two.row,
             place=_place(c.step, one.path),
@@ -100,6 +102,14 @@ def _padded(mine: list[Check], answers: list[list[Check]]) -> list[Check]:
     """The checks of one side, filled up where the other side has more: an answer of one side only is no agreement."""
     other = max(answers, key=len)
     return mine + [Check(one.path, one.subject, one.wanted, "no answer", ok=False) for one in other[len(mine) :]]
+
+
+def _raw_words(c: Comparison, path: tuple[str, ...], row: tuple[str, int] | None) -> tuple[str, ...]:
+    """For an expectation of ``batch.group``: the host's snapshot of the row's member, and the words of the row."""
+    if row is None or len(path) < 2 or path[0] not in ("table", "num_blocks", "level_table"):
+        return ()
+    groups = batch_group(path[1], tuple(c.shared.page_bytes)).groups
+    return tuple(line for group in groups for line in table_detail(c, row[0], group, row[1]))
 
 
 def _place(step: Step, path: tuple[str, ...]) -> Position:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from spec.harness.compare import Comparison, Shared, Side, inconsistencies
-from spec.harness.difference import Difference, Failure, Kind, Result, Verdict
+from spec.harness.difference import Difference, Failure, Kind, Result, Verdict, side_names
 from spec.harness.expectations import compare_expectations
 from spec.harness.memory import Memory
 from spec.harness.naming import Index, page_name
@@ -86,10 +86,7 @@ class _Replay:
         self, scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str], look: Look | None
     ) -> None:
         self.scenario = scenario
-        self.names = (
-            reference.name,
-            implementation.name if implementation.name != reference.name else f"{implementation.name} (2)",
-        )
+        self.names = side_names(reference.name, implementation.name)
         self.factories = (reference.factory, implementation.factory)
         self.options = options
         self.look = look
@@ -111,7 +108,7 @@ class _Replay:
             if not isinstance(system, Raised):
                 self.systems.append(system)
         if any(isinstance(one, Raised) for one in built):
-            return self._raised(self.scenario.steps[0], "building the system", built)
+            return self._raised(self.scenario.steps[0], "while it was built", built)
         self.device = device_of(self.systems[1])
         return None
 
@@ -127,20 +124,20 @@ class _Replay:
         closed = [_guarded(system.close) for system in self.systems]
         self.systems = []
         if any(isinstance(one, Raised) for one in closed):
-            return self._raised(self.scenario.steps[-1], "closing the system", closed)
+            return self._raised(self.scenario.steps[-1], "while it was closed", closed)
         return None
 
     def _step(self, step: Step) -> Failure | None:
         outcomes: list[Outcome | Raised] = [_guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
         if any(isinstance(one, Raised) for one in outcomes):
-            return self._raised(step, f"{step.op.verb}", outcomes)
+            return self._raised(step, f"in {step.op.verb}", outcomes)
         seen: list[Index | Raised] = [_guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
         if any(isinstance(one, Raised) for one in seen):
-            return self._raised(step, f"observing after {step.op.verb}", seen)
+            return self._raised(step, f"while it was observed after {step.op.verb}", seen)
         compared = _guarded(lambda: self._compare(step, outcomes, seen))
         if isinstance(compared, Raised):
             both: list[object] = [compared, compared]
-            return self._raised(step, "what was observed cannot be compared, is malformed", both)
+            return self._raised(step, "a comparison: what was observed is malformed", both)
         comparison, differences = compared
         if differences:
             return self._failure(step, comparison, differences)
@@ -186,8 +183,7 @@ class _Replay:
             for frame in one.frames
         )
         said += ["not built"] * (2 - len(said))
-        subject = f"the system raised: {doing}" if "compared" not in doing else doing
-        difference = Difference(Kind.RAISED, subject, said[0], said[1], identity=_exception_identity(answers), detail=frames)
+        difference = Difference(Kind.RAISED, doing, said[0], said[1], identity=_exception_identity(answers), detail=frames)
         gates = dict(self.memories[0].gates)
         return Failure(step.number, step.op.verb, step.position, step.last_line, (difference,), gates=gates)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from spec.harness.difference import Difference, Failure, Kind, Result
+from spec.harness.difference import Difference, Failure, Kind, Result, side_names
 
 MAX_DIFFERENCES = 12
 """How many differences one report shows; the rest are counted."""
@@ -20,7 +20,7 @@ MAX_LINES = 16
 MAX_VALUE = 300
 """How many characters of one value a report shows."""
 TITLES = {
-    Kind.RAISED: "raised",
+    Kind.RAISED: "the system raised",
     Kind.FAULT: "fault",
     Kind.OUTCOME: "outcome",
     Kind.EXPECTATION: "expected",
@@ -32,7 +32,7 @@ def reproduce_command(result: Result, system: str, against: str, options: Mappin
     """The one line that runs this scenario alone in the same way."""
     parts = ["kvspec", "run", _path(result.position.path), "-k", result.name, "--system", system, "--against", against]
     for key in ("device", "schedule"):
-        if key in options:
+        if options.get(key, "auto") != "auto":
             parts += [f"--{key}", options[key]]
     if options.get("check") == "off":
         parts.append("--no-check")
@@ -103,7 +103,7 @@ def _difference(difference: Difference, names: tuple[str, str], touched: Mapping
     rows: list[tuple[str, str]] = []
     if difference.expected is not None:
         rows.append(("expected", difference.expected))
-    one, two = (names[0], names[1]) if names[0] != names[1] else (f"{names[0]} (reference)", f"{names[1]} (tested)")
+    one, two = side_names(*names)
     rows += [(one, difference.reference), (two, difference.implementation)]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

@@ -78,7 +78,7 @@ def _words(c: Comparison, name: str, group: str, one: TableWords, two: TableWord
                 where,
                 cells[0][differ[0]],
                 cells[1][differ[0]],
-                detail=_table_detail(c, name, group, row),
+                detail=table_detail(c, name, group, row),
                 row=(name, row),
             )
         if one.num_blocks[row] != two.num_blocks[row]:
@@ -87,7 +87,7 @@ def _words(c: Comparison, name: str, group: str, one: TableWords, two: TableWord
                 f"num_blocks of {name}.{group} row {row}",
                 one.num_blocks[row],
                 two.num_blocks[row],
-                detail=_table_detail(c, name, group, row),
+                detail=table_detail(c, name, group, row),
                 row=(name, row),
             )
         levels = [words.page_level[row] if words.page_level is not None else None for words in (one, two)]
@@ -100,7 +100,8 @@ def _shape(words: TableWords) -> str:
     return f"page_table {[len(row) for row in words.page_table]}, num_blocks {len(words.num_blocks)}, page_level {levels}"
 
 
-def _table_detail(c: Comparison, name: str, group: str, row: int) -> tuple[str, ...]:
+def table_detail(c: Comparison, name: str, group: str, row: int) -> tuple[str, ...]:
+    """For the reader: in both systems the host's snapshot of a row's member, and the published and device words of the row."""
     lines = []
     for side in (c.reference, c.implementation):
         view = side.now.observation.batches[name]
@@ -189,7 +190,7 @@ def _stray(c: Comparison, side: Side, name: str, memory: BatchMemory, view: Batc
                     subject,
                     f"published: {said[0]}",
                     f"on the device: {said[1]}",
-                    detail=_table_detail(c, name, group, row),
+                    detail=table_detail(c, name, group, row),
                     row=(name, row),
                 )
     return _one_sided(
