@@ -92,7 +92,7 @@ class Batch:
         """Take a row, the given or the first free one, and return its number (R8.2)."""
         with self._manager.exclusive():
             self._must_be_open()
-            if request.manager is not self._manager.identity or request.closed:
+            if request.manager is not self._manager or request.closed:
                 raise LogicError(
                     f"request {request.name!r} is closed, or of another manager: it cannot join batch {self.name!r} (R8.2)"
                 )

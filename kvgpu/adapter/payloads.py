@@ -62,7 +62,7 @@ class Payloads:
             made.append((prefix, group))
             return expand(self._seeded(prefix, group, block), self.manager.layout.groups[group].page_bytes)
 
-        self.manager.seed_prefix(tokens, level, groups, priority, content)
+        self.manager.seed_prefix(tokens, level, groups, priority, content=content)
         for info in self.manager.page_infos():
             if info.tokens is not None and (info.tokens, info.group) in made:
                 self._contents[info.serial] = self._seeded(info.tokens, info.group, info.block)

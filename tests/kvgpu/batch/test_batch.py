@@ -215,6 +215,8 @@ def test_each_fence_is_missed_if_it_is_not_there(site: str) -> None:
         for number, stream in enumerate(streams):
             assert scene.manager.resize(request, 4 + 4 * (number % 2))
             batch.publish(stream)
+            if number == len(streams) - 2:
+                continue  # two publications in a row: no read orders them
             batch.page_table(MAIN).order(scene.side)
             scene.device.host_task(scene.side, lambda: None, batch.read_accesses, "a user's read of the table")
             batch.record_read(scene.side)
