@@ -9,7 +9,7 @@ from kvref.failure import Refused
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join
 from kvref.pages import fence_slot, free_slot, free_unkept, last_work, lock, take_slot, write_page
-from kvref.state import Key, Page, Request, Slot, State, Submission, Trace, fresh, owners, place_of, put_page, put_request
+from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, place_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from spec.config import Level
 from spec.observation import LevelChanged
@@ -162,4 +162,4 @@ def undo(base: State, reached: State) -> State:
             state, serial = fresh(state)
             page = state.pages[pid]
             state = put_page(state, replace(page, ready=join(page.ready, made.work), move=serial))
-    return replace(state, trace=Trace(base.trace.events, base.trace.newer))
+    return replace(state, trace=base.trace)

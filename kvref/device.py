@@ -1,16 +1,15 @@
-"""Work on streams that users see: gates, reads, captures, faults (section 7, R4.8, R8.7, R8.8)."""
+"""Gates, captures and faults (R4.8, R8.8)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kvref.batch import need_published
 from kvref.failure import logic, out_of_range
-from kvref.lookup import live, need_active, need_blocks, need_stream, only_group, open_batch
+from kvref.lookup import need_stream
 from kvref.order import Work, pending
 from kvref.pages import submit_visible
-from kvref.requests import need_beam
-from kvref.state import Batch, Capture, Fault, Read, State, fresh, mapped
+from kvref.reads import read_of
+from kvref.state import Capture, Fault, Read, State, fresh
 from spec import ops
 
 
@@ -29,49 +28,6 @@ def open_gate(state: State, op: ops.OpenGate) -> tuple[State, None]:
     if op.as_ not in state.gates:
         raise out_of_range(f"no closed gate {op.as_!r}: the closed ones are {', '.join(state.gates) or 'none'}")
     return replace(state, gates=state.gates.without(op.as_)), None
-
-
-def read_page(state: State, op: ops.ReadPage) -> tuple[State, None]:
-    """A device read of a page where it is now. It waits for nothing by itself."""
-    r = live(state, op.request)
-    need_stream(state, op.stream)
-    group = only_group(state, op.group, range(len(state.layout.groups)))
-    need_blocks((op.block,))
-    need_beam(r, op.beam)
-    need_active(r)
-    page = mapped(state, r).get((group, op.block, op.beam))
-    if page is None:
-        raise logic(f"{r.name}.{state.layout.groups[group].name}.{op.block} is stale or absent: there is no page to read")
-    state, work = submit_visible(state, op.stream)
-    return replace(state, reads=state.reads.set(op.as_, Read(work, payload=page.content))), None
-
-
-def table_group(state: State, name: str | None) -> int:
-    """The place of a group among the tables; an SSM group has none (R1.3)."""
-    tables = [g.index for g in state.layout.attention]
-    group = only_group(state, name, tables)
-    if group not in tables:
-        raise out_of_range(f"group {name!r} is not in the tables: it is an SSM group")
-    return tables.index(group)
-
-
-def read_table(state: State, op: ops.ReadTable) -> tuple[State, None]:
-    """R8.7: a device read of a page table through the exported array, after the publication; R8.8: captured during a capture."""
-    batch = open_batch(state, op.batch)
-    need_stream(state, op.stream)
-    table = table_group(state, op.group)
-    need_published(state, batch)
-    if state.capture is not None and state.capture.stream == op.stream:
-        capture = replace(state.capture, reads=(*state.capture.reads, (batch.uid, table)))
-        return replace(state, capture=capture), None
-    state, read = _read(state, batch, table, op.stream)
-    return replace(state, reads=state.reads.set(op.as_, read)), None
-
-
-def _read(state: State, batch: Batch, table: int, stream: str) -> tuple[State, Read]:
-    last = batch.uploads[-1]
-    state, work = submit_visible(state, stream, last.work)
-    return state, Read(work, tuple(row[table].indices for row in last.rows))
 
 
 def begin_capture(state: State, op: ops.BeginCapture) -> tuple[State, None]:
@@ -99,7 +55,7 @@ def replay(state: State, op: ops.Replay) -> tuple[State, None]:
     need_stream(state, op.stream)
     read = Read(state.streams[op.stream].last)
     for uid, table in state.graphs[op.graph]:
-        state, read = _read(state, state.batches[uid], table, op.stream)
+        state, read = read_of(state, state.batches[uid], table, op.stream)
     return replace(state, reads=state.reads.set(op.as_, read)), None
 
 

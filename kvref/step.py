@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kvref import batch, commit, device, growth, pools, queries, requests
+from kvref import batch, commit, device, growth, pools, publication, queries, reads, requests
 from kvref.failure import Failure
 from kvref.layout import layout
 from kvref.maps import Map
@@ -47,13 +47,13 @@ OPERATIONS: dict[type[ops.Operation], Callable[[State, Any], tuple[State, Value]
     ops.MakeBatch: batch.make_batch,
     ops.Add: batch.add,
     ops.Remove: batch.remove,
-    ops.Publish: batch.publish,
-    ops.WaitReady: batch.wait_ready,
-    ops.RecordRead: batch.record_read,
-    ops.ResizeBatch: batch.resize_batch,
+    ops.Publish: publication.publish,
+    ops.WaitReady: publication.wait_ready,
+    ops.RecordRead: reads.record_read,
+    ops.ResizeBatch: publication.resize_batch,
     ops.CloseBatch: batch.close_batch,
-    ops.ReadPage: device.read_page,
-    ops.ReadTable: device.read_table,
+    ops.ReadPage: reads.read_page,
+    ops.ReadTable: reads.read_table,
     ops.CloseGate: device.close_gate,
     ops.OpenGate: device.open_gate,
     ops.FailCopy: device.fail_copy,

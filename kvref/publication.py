@@ -1,0 +1,151 @@
+"""Publication: deferred pages, dirty rows, one upload; and the resize of a whole batch (R8.3-R8.9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvref.batch import dirty_rows, need_published, no_capture, put_batch, words_of, would_publish
+from kvref.copies import refuses
+from kvref.eviction import act, new_plan
+from kvref.failure import Failure, NoRoom, invalid
+from kvref.growth import check_ended, check_values, resized
+from kvref.lookup import attempt, need_active, need_stream, open_batch
+from kvref.offload import offload, offload_of, plan_offload
+from kvref.order import join, pending
+from kvref.pages import follow, renew, submit_visible
+from kvref.state import Batch, Request, State, Upload, mapped, put_request
+from kvref.versions import settle
+from spec import ops
+from spec.errors import ErrorKind
+from spec.ops import Direction
+
+
+def publish(state: State, op: ops.Publish) -> tuple[State, tuple[int, ...]]:
+    """R8.4: retry the members' deferred pages, then publish the dirty rows, which are returned."""
+    batch = open_batch(state, op.batch)
+    need_stream(state, op.stream)
+    no_capture(state, "publish")
+    return publication(state, batch, op.stream)
+
+
+def publication(state: State, batch: Batch, stream: str) -> tuple[State, tuple[int, ...]]:
+    """R8.4, R8.6: the publication itself. What was moved before a failure stays, and is dirty."""
+    members = [state.requests[name] for name in batch.rows if name is not None]
+    for r in members:
+        if state.layout.blocks(r.capacity) > batch.blocks:
+            raise invalid(
+                f"request {r.name!r} has outgrown batch {batch.name!r}: {state.layout.blocks(r.capacity)} of {batch.blocks}"
+            )
+    for r in members:
+        state = retry(state, r)
+    state = settle(state)
+    rows = dirty_rows(state, batch)
+    if not rows:
+        return follow(state, stream, batch.uploads[-1].work), ()
+    return upload(state, batch, rows, stream), rows
+
+
+def retry(state: State, r: Request) -> State:
+    """R4.3, R8.6: the deferred pages of an active decoding member, all or nothing; all that may move must find a slot."""
+
+    def acting(s: State) -> State:
+        work = offload_of(s, s.requests[r.name], None)
+        plan, chosen = plan_offload(s, new_plan(s, mapped(s, r).values()), work)
+        return offload(act(s, plan), chosen)
+
+    try:
+        return attempt(state, acting)
+    except NoRoom as full:
+        raise Failure(ErrorKind.OUT_OF_PAGES, f"deferred pages of {r.name!r}: {full.message}", state) from None
+
+
+def upload(state: State, batch: Batch, rows: tuple[int, ...], stream: str) -> State:
+    """R8.4, R7.5: write rows to the tables in one upload, and acknowledge exactly the versions written.
+
+    It runs after the readiness of every page in the rows, the reads recorded on the tables, the previous publication, and the
+    stream. R7.6: each upload in flight has a staging buffer to itself.
+    """
+    members = [(row, state.requests[name]) for row in rows if (name := batch.rows[row]) is not None]
+    pages = [p for _, r in members if r.active for p in mapped(state, r).values() if not state.layout.groups[p.group].ssm]
+    behind = join(*(p.ready for p in pages), batch.reads, batch.uploads[-1].work)
+    state, refused, queued = refuses(state, Direction.UPLOAD)
+    in_flight = [u.work for u in batch.uploads if pending(u.work, state.gates)]
+    stuck = [work for work in batch.refused if pending(work, state.gates)]
+    staging = max(batch.staging, len(in_flight) + len(stuck) + 1)
+    if refused:
+        if queued:
+            waiting = join(state.streams[stream].last, behind)
+            state = put_batch(state, replace(batch, refused=(*stuck, waiting), staging=staging))
+        raise Failure(
+            ErrorKind.COPY_FAILED, f"the upload of {len(rows)} row(s) of batch {batch.name!r} was refused: publish again", state
+        )
+    state, work = submit_visible(state, stream, behind)
+    table = list(batch.uploads[-1].rows)
+    published = list(batch.published)
+    for row in rows:
+        name = batch.rows[row]
+        table[row] = words_of(state, state.requests[name] if name is not None else None, batch.blocks)
+        published[row] = would_publish(state, batch, row)
+    for _, r in members:
+        state = put_request(state, replace(r, acknowledged=r.version))
+    last_run = max((i for i, u in enumerate(batch.uploads) if not pending(u.work, state.gates)), default=0)
+    uploads = (*batch.uploads[last_run:], Upload(work, tuple(table)))
+    return put_batch(state, replace(batch, published=tuple(published), uploads=uploads, refused=tuple(stuck), staging=staging))
+
+
+def wait_ready(state: State, op: ops.WaitReady) -> tuple[State, None]:
+    """R8.7: order a stream after the publication."""
+    batch = open_batch(state, op.batch)
+    need_stream(state, op.stream)
+    need_published(state, batch)
+    no_capture(state, "wait_ready")
+    return follow(state, op.stream, batch.uploads[-1].work), None
+
+
+def resize_batch(state: State, op: ops.ResizeBatch) -> tuple[State, tuple[bool | None, ...]]:
+    """R8.9: check all rows, resize each member by itself, then publish. Each active member's result; none for other rows."""
+    batch = open_batch(state, op.batch)
+    need_stream(state, op.stream)
+    no_capture(state, "resize")
+    count = len(batch.rows)
+    capacities = (None,) * count if op.capacities is None else op.capacities
+    histories = (None,) * count if op.histories is None else op.histories
+    if len(capacities) != count or len(histories) != count:
+        raise invalid(f"lists of {len(capacities)} and {len(histories)} values: batch {batch.name!r} has {count} rows")
+    asked = list(zip(batch.rows, capacities, histories, strict=True))
+    for row, (name, capacity, history) in enumerate(asked):
+        limit = batch.blocks * state.layout.tpb
+        for value in (capacity, history):
+            if value is not None and (name is None or not 0 <= value <= limit):
+                raise invalid(f"row {row}: value {value}; expected 0 to {limit}, and none for an empty row")
+        if name is not None and (capacity, history) != (None, None):
+            check_values(state, state.requests[name], capacity, history)
+    for name, capacity, history in asked:
+        if name is not None and (capacity, history) != (None, None):
+            need_active(state.requests[name])
+            check_ended(state, state.requests[name], capacity, history)
+    results: list[bool | None] = []
+    refused: Failure | None = None
+    for name, capacity, history in asked:
+        if name is None or not state.requests[name].active:
+            results.append(None)
+            continue
+        before = state
+        try:
+            state = attempt(state, lambda s, n=name, c=capacity, h=history: resized(s, s.requests[n], c, h))  # type: ignore[misc]
+            results.append(True)
+        except NoRoom:
+            results.append(False)
+        except Failure as failure:
+            assert failure.state is not None
+            refused = refused or failure
+            state = failure.state
+            results.append(False)
+        state = renew(before, state)
+    try:
+        state, _ = publication(settle(state), state.batches[batch.uid], op.stream)
+    except Failure as failure:
+        raise Failure(failure.kind, failure.message, failure.state or settle(state)) from None
+    if refused is not None:
+        raise Failure(refused.kind, refused.message, state)
+    return state, tuple(results)

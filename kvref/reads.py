@@ -1,0 +1,106 @@
+"""Reads that users see, and the order that recording them makes (R7.7, R8.7, R8.8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvref.batch import need_published, no_capture, put_batch
+from kvref.failure import invalid, logic, out_of_range
+from kvref.layout import Place
+from kvref.lookup import live, need_active, need_blocks, need_stream, only_group, open_batch
+from kvref.order import join
+from kvref.pages import fence_slot, follow, submit_visible
+from kvref.requests import need_beam
+from kvref.state import Batch, Read, State, batch_of, mapped, owners, place_of
+from spec import ops
+
+
+def read_page(state: State, op: ops.ReadPage) -> tuple[State, None]:
+    """A device read of a page where it is now. It waits for nothing by itself."""
+    r = live(state, op.request)
+    need_stream(state, op.stream)
+    group = only_group(state, op.group, range(len(state.layout.groups)))
+    need_blocks((op.block,))
+    need_beam(r, op.beam)
+    need_active(r)
+    page = mapped(state, r).get((group, op.block, op.beam))
+    if page is None:
+        raise logic(f"{r.name}.{state.layout.groups[group].name}.{op.block} is stale or absent: there is no page to read")
+    state, work = submit_visible(state, op.stream)
+    return replace(state, reads=state.reads.set(op.as_, Read(work, payload=page.content))), None
+
+
+def table_group(state: State, name: str | None) -> int:
+    """The place of a group among the tables; an SSM group has none (R1.3)."""
+    tables = [g.index for g in state.layout.attention]
+    group = only_group(state, name, tables)
+    if group not in tables:
+        raise out_of_range(f"group {name!r} is not in the tables: it is an SSM group")
+    return tables.index(group)
+
+
+def read_table(state: State, op: ops.ReadTable) -> tuple[State, None]:
+    """R8.7: a device read of a page table through the exported array, after the publication; R8.8: captured during a capture."""
+    batch = open_batch(state, op.batch)
+    need_stream(state, op.stream)
+    table = table_group(state, op.group)
+    need_published(state, batch)
+    if state.capture is not None and state.capture.stream == op.stream:
+        capture = replace(state.capture, reads=(*state.capture.reads, (batch.uid, table)))
+        return replace(state, capture=capture), None
+    state, read = read_of(state, batch, table, op.stream)
+    return replace(state, reads=state.reads.set(op.as_, read)), None
+
+
+def read_of(state: State, batch: Batch, table: int, stream: str) -> tuple[State, Read]:
+    """A table read on a stream: it runs after the last publication, and returns what that published."""
+    last = batch.uploads[-1]
+    state, work = submit_visible(state, stream, last.work)
+    return state, Read(work, tuple(row[table].indices for row in last.rows))
+
+
+def record_read(state: State, op: ops.RecordRead) -> tuple[State, None]:
+    """R7.7: order later writes and later use of slots after the reads so far on a stream."""
+    if (op.batch is None) == (op.request is None):
+        raise invalid("record_read is of a batch or of a request: name one")
+    if op.batch is not None:
+        return record_table_read(state, open_batch(state, op.batch), op.stream), None
+    assert op.request is not None
+    r = live(state, op.request)
+    need_stream(state, op.stream)
+    need_active(r)
+    if batch_of(state, r) is not None:
+        raise logic(f"request {r.name!r} is a member of a batch: record the reads of the batch")
+    reads = state.streams[op.stream].last
+    for page in mapped(state, r).values():
+        state = fence_slot(state, place_of(state, page), page.slot, reads, read=True)
+    return follow(state, r.stream, reads), None
+
+
+def record_table_read(state: State, batch: Batch, stream: str) -> State:
+    """R7.7 of a batch: its tables, the streams of its active members, and every slot that the published tables name."""
+    need_stream(state, stream)
+    no_capture(state, "record_read")
+    reads = state.streams[stream].last
+    state = put_batch(state, replace(batch, reads=join(batch.reads, reads)))
+    for name in batch.rows:
+        if name is not None and state.requests[name].active:
+            state = follow(state, state.requests[name].stream, reads)
+    for place, slot in named_slots(state, batch):
+        state = fence_slot(state, place, slot, reads, read=True)
+        for page in state.pages.values():
+            if place_of(state, page) == place and page.slot == slot:  # whoever has it now
+                for owner in owners(state, page):
+                    state = follow(state, owner.stream, reads)
+    return state
+
+
+def named_slots(state: State, batch: Batch) -> list[tuple[Place, int]]:
+    """The slots that the published tables name, each once."""
+    named: dict[tuple[Place, int], None] = {}
+    for row in batch.uploads[-1].rows:
+        for g, words in zip(state.layout.attention, row, strict=True):
+            for index, level in zip(words.indices, words.levels, strict=True):
+                if level is not None:
+                    named[state.layout.place(level, g.index), index] = None
+    return list(named)
