@@ -11,7 +11,7 @@ from kvgpu.config import SlotKey
 from kvgpu.core import Core, Scope
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
 from kvgpu.fences import Point
-from kvgpu.growth import released_work, set_lengths
+from kvgpu.growth import set_lengths
 from kvgpu.lifecycle import suspend
 from kvgpu.offloading import HOST, joined, offload
 from kvgpu.pages import NO_PAGE
@@ -19,7 +19,7 @@ from kvgpu.prefix_tree import Node
 from kvgpu.request import Request
 from kvgpu.room import NoRoom
 from kvgpu.transaction import Transaction
-from kvgpu.tree_changes import give_page, insert_node, set_tail, stop_committing
+from kvgpu.tree_changes import give_page, insert_node, released_work, set_tail, stop_committing
 from spec.observation import RequestStatus
 
 Int32 = npt.NDArray[np.int32]
@@ -130,6 +130,7 @@ def _forget_kept(tx: Transaction, request: Request, group: int, block: int) -> N
     where = (np.zeros(1, dtype=np.intp), np.array([block]))
     tx.put_blocks(own, "kept", where, False)
     tx.put_blocks(own, "page", where, NO_PAGE)
+    tx.fence_slots(one, released_work(tx.core, request))
     tx.release(one, request)
 
 

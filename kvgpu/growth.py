@@ -16,19 +16,13 @@ from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.request import GroupBlocks, Request
 from kvgpu.room import NoRoom
 from kvgpu.transaction import Transaction
+from kvgpu.tree_changes import released_work
 from spec.observation import Phase
 
 Int32 = npt.NDArray[np.int32]
 Where = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
 GPU = 0
-
-
-def released_work(core: Core, request: Request) -> list[Point]:
-    """The work so far on a request's stream, for the fences of the slots that it releases (R7.4)."""
-    if request.stream is None:
-        return []
-    return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
 
 
 def take_out(tx: Transaction, request: Request, group: int, where: Where, keep: bool) -> Int32:
@@ -139,7 +133,7 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     old_blocks, new_blocks = request.blocks, -(-capacity // size)
     completed = (request.history // size, history // size)
     stale = [group.stale(history, size) for group in core.layout.groups]
-    _give_up(tx, request, stale, old_blocks, new_blocks)
+    kept = _give_up(tx, request, stale, old_blocks, new_blocks)
     wanted = [(group, *grow_blocks(request, group, old_blocks, new_blocks, stale[group])) for group in range(request.group_count)]
     wanted = [entry for entry in wanted if entry[2].size]
     fit, retries = NONE, NONE
@@ -154,6 +148,8 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     take_new(tx, request, wanted, gpu)
     if completed[1] > completed[0] and core.hook is not None:
         core.hook(request, *completed)
+        if kept.size:  # what was just written to them is work before their release, too (R7.4)
+            tx.fence_slots(kept, released_work(core, request))
     offload(tx, found)
     request.maybe_deferred |= request.decoding and completed[1] > completed[0]
     if new_blocks != old_blocks:
@@ -161,9 +157,10 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     request.capacity, request.history = capacity, history
 
 
-def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], old_blocks: int, new_blocks: int) -> None:
-    """Let go of blocks that become stale, and of the tail (R3.6, R3.7)."""
+def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], old_blocks: int, new_blocks: int) -> Int32:
+    """Let go of blocks that become stale, and of the tail (R3.6, R3.7). The pages that are kept for their commit."""
     work: list[Point] = []
+    kept: list[Int32] = []
     possible = request.committing and request.beam_width == 1
     for group, blocks in enumerate(request.groups):
         if request.ssm[group]:
@@ -178,9 +175,10 @@ def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], ol
             tx.touch(request)
             tx.fence_slots(blocks.page[where], work)
             if keep.any():
-                take_out(tx, request, group, (where[0][keep], where[1][keep]), True)
+                kept.append(take_out(tx, request, group, (where[0][keep], where[1][keep]), True))
             if not keep.all():
                 tx.release(take_out(tx, request, group, (where[0][~keep], where[1][~keep]), False), request)
+    return joined(kept)
 
 
 # ---- decode ----------------------------------------------------------------------------------------------------------

@@ -47,8 +47,9 @@ def _usable(core: Core, length: int, path: list[Node], present: npt.NDArray[np.b
     size = core.layout.tokens_per_block
     blocks = -(-length // size)
     for group in core.layout.groups:
-        if group.ssm:  # R1.3: a state is that at the end of its block
-            if not present[blocks - 1, group.number] or length - (blocks - 1) * size != len(path[blocks - 1].tokens):
+        if group.ssm:  # R1.3: only if the match covers all tokens of the last block
+            covered = length - (blocks - 1) * size == len(path[blocks - 1].tokens)
+            if covered and not present[blocks - 1, group.number]:
                 return False
             continue
         first, end = group.stale(length, size)

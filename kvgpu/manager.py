@@ -172,11 +172,11 @@ class Manager:
                 return growth.resize(self._core, request, request.capacity, request.history)
             return growth.enter_decode(self._core, request)
 
-    def admit_generation(self, request: Request) -> bool:
-        """``enter_decode`` of an active request, ``resume(decode=True)`` of a suspended one (R11.2)."""
+    def admit_generation(self, request: Request, stream: Stream | None = None) -> bool:
+        """``enter_decode`` of an active request, ``resume(stream, decode=True)`` of a suspended one (R11.2)."""
         with self._lock:
             self._live(request)
-            return self.enter_decode(request) if request.active else self.resume(request, decode=True)
+            return self.enter_decode(request) if request.active else self.resume(request, stream, decode=True)
 
     def commit(self, request: Request, tokens: Sequence[int], end: bool = False) -> None:
         """Append tokens and publish full blocks (R3.9)."""

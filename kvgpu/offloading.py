@@ -43,6 +43,8 @@ def movable(core: Core, numbers: Int32, own_needs: int) -> Int32:
 
 def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
     """How many host slots pages need, by pool group, in order."""
+    if not numbers.size:
+        return {}
     groups = core.pool_group[core.pages.group[numbers], HOST]
     unique, counts = np.unique(groups, return_counts=True)
     return {(HOST, group): count for group, count in zip(unique.tolist(), counts.tolist(), strict=True)}

@@ -82,11 +82,11 @@ def _targets(core: Core, request: Request, group: int, block: int) -> list[Write
 
 
 def unwritten(core: Core, request: Request, first: int, end: int) -> list[WriteTarget]:
-    """Mapped GPU pages of blocks ``first..end-1`` that nobody has written, by block, group, beam row."""
+    """GPU pages of blocks ``first..end-1`` that nobody has written, by block, group, beam row; those kept for a commit too."""
     found = []
     for group, own in enumerate(request.groups):
-        stop = min(end, request.entries(group))
-        beams, blocks = np.nonzero(own.locked[:, first:stop])
+        stop = 1 if request.ssm[group] else end
+        beams, blocks = np.nonzero((own.locked | own.kept)[:, first:stop])
         pages = own.page[beams, blocks + first]
         open_to = (core.pages.level[pages] == GPU) & ~core.pages.written[pages]
         for beam, block, page in zip(beams[open_to].tolist(), blocks[open_to].tolist(), pages[open_to].tolist(), strict=True):

@@ -196,11 +196,11 @@ class Request:
         """int8 ``[entries]``: the level of each block, -1 where none is mapped. A view, as ``indices``."""
         return self.groups[group].view(self.table, beam)[1][: self.entries(group)]
 
-    def eligible(self, group: int) -> int:
-        """How many leading blocks of complete history are mapped on the host (R6.3)."""
+    def eligible(self, group: int, beam: int = 0) -> int:
+        """How many leading blocks of complete history are mapped on the host in a beam row (R6.3)."""
         if not (self.active and self.decoding and self.sparse[group]):
             return 0
-        on_host = self.levels(group)[: self.history_blocks] == 1
+        on_host = self.levels(group, beam)[: self.history_blocks] == 1
         return len(on_host) if bool(on_host.all()) else int(np.argmin(on_host))
 
     def pages(self, group: int) -> Int32:
@@ -227,7 +227,8 @@ def take_snapshot(fences: FenceTable, request: Request, group: int, beam: int) -
     else:
         indices, levels = np.full(count, BAD, dtype=np.int32), np.full(count, BAD, dtype=np.int8)
         numbers = [-1] * count
+    eligible = request.eligible(group, beam) if beam < own.page.shape[0] else 0
     for array in (indices, levels):
         array.flags.writeable = False
     ready = tuple(None if number < 0 else fences[number] for number in numbers)
-    return Snapshot(request.name, group, beam, indices, levels, request.eligible(group), ready, request.row, request.version)
+    return Snapshot(request.name, group, beam, indices, levels, eligible, ready, request.row, request.version)

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvgpu.core import TreeEvent
+from kvgpu.core import Core, TreeEvent
+from kvgpu.fences import Point
 from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.prefix_tree import Node
 from kvgpu.request import Request
 
 if TYPE_CHECKING:
     from kvgpu.transaction import Transaction
+
+
+def released_work(core: Core, request: Request) -> list[Point]:
+    """The work so far on a request's stream, for the fences of the slots that it releases (R7.4)."""
+    if request.stream is None:
+        return []
+    return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
 
 
 def insert_node(tx: Transaction, parent: Node, tokens: Sequence[int]) -> Node:
@@ -102,4 +110,5 @@ def stop_committing(tx: Transaction, request: Request) -> None:
             numbers = blocks.page[where]
             tx.put_blocks(blocks, "kept", where, False)
             tx.put_blocks(blocks, "page", where, NO_PAGE)
+            tx.fence_slots(numbers, released_work(tx.core, request))
             tx.release(numbers, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvgpu import executor
 from kvgpu.adapter.run import Handlers, Run
 from spec import ops
 
@@ -28,7 +29,8 @@ def _enter_decode(run: Run, op: ops.EnterDecode) -> bool:
 
 
 def _admit_generation(run: Run, op: ops.AdmitGeneration) -> bool:
-    return run.manager.admit_generation(run.names.live(op.request))
+    request = run.names.live(op.request)
+    return executor.admit_generation(run.manager, request, run.names.stream("exec"))
 
 
 def _commit(run: Run, op: ops.Commit) -> None:
