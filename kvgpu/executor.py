@@ -1,4 +1,4 @@
-"""The executor's side of the cache: dense block offsets, and their guard (section 11)."""
+"""The executor's side of the cache: admission, dense block offsets and their guard (section 11)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.batch import Batch
+from kvgpu.device.api import Stream
 from kvgpu.errors import InvalidArgument, LogicError
 from kvgpu.manager import Manager
 from kvgpu.request import Request
@@ -27,6 +28,17 @@ class LayerOffsets:
     scale: int
     base: int
     by_request: Mapping[str, Int64]
+
+
+def admit_generation(manager: Manager, request: Request, stream: Stream) -> bool:
+    """Bring a request into decode: an active one enters it, a suspended one resumes with it; false means not now (R11.2).
+
+    ``stream``: the execution stream, for a request that has none yet.
+    """
+    with manager.exclusive():
+        if request.active:
+            return manager.enter_decode(request)
+        return manager.resume(request, stream if request.stream is None else None, decode=True)
 
 
 def dense_offsets(
