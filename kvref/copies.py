@@ -95,13 +95,21 @@ def relocate(state: State, page: Page, level: Level, slot: int, work: Work) -> S
     state, serial = fresh(state)
     state = put_page(state, replace(page, level=level, slot=slot, ready=work, move=serial, reads=NOTHING, fence=NOTHING))
     state = free_slot(state, place_of(state, page), page.slot, work)
-    group = state.layout.groups[page.group]
-    kind = direction(page.level, level)
-    if kind is not None:
-        state = count(state, page.group, **{f"{kind.value}_pages": 1, f"{kind.value}_bytes": group.page_bytes})
+    state = count_copy(state, page.group, direction(page.level, level))
     if page.node is not None:
-        state = emit(state, LevelChanged(prefix(state, page.node), group.name, page.level, level))
+        name = state.layout.groups[page.group].name
+        state = emit(state, LevelChanged(prefix(state, page.node), name, page.level, level))
     return state
+
+
+def count_copy(state: State, group: int, kind: Direction | None) -> State:
+    """R13.1: count a page copied, and its bytes if it changes level; moves between host and disk count in neither direction."""
+    if kind is None:
+        return state
+    nbytes = state.layout.groups[group].page_bytes
+    return count(
+        state, group, **{f"{kind.value}_pages": 1}, **({} if kind is Direction.COPY else {f"{kind.value}_bytes": nbytes})
+    )
 
 
 def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> State:
@@ -118,7 +126,6 @@ def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> St
     for chosen, slots in reserved:
         work = join(*(before_copy(state, p) for p, _ in chosen), *(slot.fence for _, slot in slots))
         kind = direction(chosen[0][0].level, Level.GPU)
-        assert kind is not None
         state = submit(state, work, [p for p, _ in chosen], [(place, slot.number) for place, slot in slots], kind)
         for (source_page, key), (_, slot) in zip(chosen, slots, strict=True):
             page = state.pages[source_page.id]
@@ -132,12 +139,7 @@ def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> St
             state = put_request(state, replace(r, pages=r.pages.set(key, pid)))
             state = free_unkept(state, state.pages[source_page.id])  # R10.3: its tree block may be gone
             state = lock(state, r, [private])
-            more = (
-                {"copy_pages": 1}
-                if kind is Direction.COPY
-                else {"onboard_pages": 1, "onboard_bytes": state.layout.groups[key[0]].page_bytes}
-            )
-            state = count(state, key[0], **more)
+            state = count_copy(state, key[0], kind)
     return state
 
 
@@ -152,9 +154,8 @@ def undo(base: State, reached: State) -> State:
     Queued work becomes part of the readiness of every source page and of the fence of every slot reserved for it.
     """
     state = replace(base, faults=reached.faults)
-    for stream, pid, content in reached.trace.writes:
-        if pid in base.pages:  # what a failed call wrote stays
-            state = write_page(state, stream, state.pages[pid], content)
+    for stream, pid, content in reached.trace.writes:  # what a failed call wrote stays
+        state = write_page(state, stream, state.pages[pid], content)
     for made in reached.trace.submissions:
         for place, number in made.slots:
             state = fence_slot(state, place, number, made.work, read=False)
