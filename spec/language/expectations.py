@@ -251,6 +251,9 @@ def _check_returns(known: Known, parsed: Parsed) -> Iterator[Problem]:
     if parsed.verb == "stats":
         for name in value:
             yield from _guarded(_stats_key, _Spot(known, parsed.node, ("returns", name), key=True), name)
+    if parsed.verb == "iterate":
+        for name in value:
+            yield from _Spot(known, parsed.node, ("returns", name), key=True).name("request", name)
     if parsed.verb != "dense_offsets":
         return
     layers = [layer.name for layer in known.manager.layers]

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spec.config import Level, ManagerConfig
-from spec.language.messages import at
+from spec.language.messages import at, named
 from spec.language.nodes import Key, Node
 from spec.language.problems import Problem
 from spec.language.steps import Parsed
-from spec.ops import MakeBatch, Resize, ResizeBatch, SetBeamWidth
+from spec.ops import Iterate, MakeBatch, Resize, ResizeBatch, SetBeamWidth
 from spec.refs import group_shapes, pool_groups
 
 SLOT_BYTES = 1024
@@ -68,6 +68,12 @@ def _check_steps(path: Path, manager: ManagerConfig, steps: Sequence[Parsed], li
                     (name, row): value for name, values in lists.items() for row, value in enumerate(values)
                 }
                 yield from _check_blocks(path, manager, parsed, tokens)
+            case Iterate(requests=requests):
+                asked: dict[tuple[Key, ...], int | None] = {}
+                for number, one in enumerate(requests):
+                    asked["requests", number, "capacity"] = one.capacity
+                    asked["requests", number, "history"] = one.history
+                yield from _check_blocks(path, manager, parsed, asked)
             case SetBeamWidth(width=width) if width > MAX_BEAMS:
                 where = at(path, parsed.node, (parsed.verb, "width"))
                 yield Problem(where, f"a beam width of {width} is more than the limit of {MAX_BEAMS}")
@@ -82,4 +88,4 @@ def _check_blocks(
         blocks = -(-(count or 0) // manager.tokens_per_block)
         if blocks > MAX_BLOCKS:
             position = at(path, parsed.node, (parsed.verb, *where))
-            yield Problem(position, f"{where[0]} asks for {blocks} blocks, more than the limit of {MAX_BLOCKS}")
+            yield Problem(position, f"{named(where, parsed.verb)} asks for {blocks} blocks, more than the limit of {MAX_BLOCKS}")

@@ -11,8 +11,9 @@ from spec.language.document import Document
 from spec.language.limits import check_memory
 from spec.language.messages import MAX_PROBLEMS, at, check
 from spec.language.names import check_names
-from spec.language.nodes import MAX_FILE_BYTES, Items, Node, Refused, Table, plain, read_documents
+from spec.language.nodes import Items, Node, Table, plain
 from spec.language.problems import Problem, ScenarioFileError, nearest, shown
+from spec.language.reader import MAX_FILE_BYTES, Refused, read_documents
 from spec.language.steps import Parsed, parse_step
 from spec.rules import rule_ids
 from spec.scenario import LANGUAGE_VERSION, Position, Scenario

@@ -6,6 +6,7 @@ import re
 import types
 from collections.abc import Mapping
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -49,9 +50,14 @@ def check(path: Path, node: Node, wanted: Any, name: str) -> tuple[Any, list[Pro
     try:
         if isinstance(wanted, type) and issubclass(wanted, BaseModel):
             return wanted.model_validate(value), []
-        return TypeAdapter(wanted, config={"strict": True}).validate_python(value), []
+        return _adapter(wanted).validate_python(value), []
     except ValidationError as error:
         return None, _problems(path, node, wanted, name, error)
+
+
+@lru_cache(maxsize=64)
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation, config={"strict": True})
 
 
 def describe(annotation: Any) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from spec.config import Level, LevelKind, ManagerConfig
+from spec.config import Level, ManagerConfig
 from spec.language.expectations import check_expectations
 from spec.language.known import Known, reference_problem
 from spec.language.messages import at
@@ -18,14 +18,21 @@ from spec.language.problems import Problem, nearest, one_of
 from spec.language.steps import Parsed
 from spec.ops import (
     Acknowledge,
+    DenseOffsets,
     Evict,
     IsSparse,
+    Iterate,
+    Offload,
     Operation,
     PageIndexScale,
+    Prefetch,
     ReadPage,
     ReadTable,
+    Scheduled,
+    SeedPrefix,
     TakeSlots,
     TakeSnapshot,
+    Write,
 )
 from spec.refs import RefError, manager_level, one_group, pool_of
 
@@ -40,6 +47,7 @@ INTRODUCES: dict[str, tuple[str, str]] = {
     "read_table": ("as", "table read"),
     "replay": ("as", "table read"),
     "gate": ("as", "gate"),
+    "iterate": ("as", "table read"),
     "end_capture": ("as", "graph"),
 }
 """For each verb that introduces a name: its argument, and the kind of thing that it names."""
@@ -113,7 +121,8 @@ def _introduce(known: Known, parsed: Parsed) -> Iterable[Problem]:
         return
     argument, kind = INTRODUCES[parsed.verb]
     name = _argument(parsed.step.op, argument)
-    assert isinstance(name, str), "every name is text"
+    if not isinstance(name, str):  # the label of an iteration's read may be left out
+        return
     yield from _well_formed(known, kind, name, parsed.node, parsed.where(argument))
     if kind == "snapshot" and name == "latest":
         yield Problem(
@@ -141,10 +150,10 @@ def _check_arguments(known: Known, parsed: Parsed) -> Iterable[Problem]:
     op = parsed.step.op
     if parsed.step.raises is not None:
         return
+    introduced = INTRODUCES.get(parsed.verb, ("", ""))[0]
     for argument, kind in _USES.items():
-        if INTRODUCES.get(parsed.verb, ("", ""))[0] == argument:
-            continue
-        yield from _check_uses(known, parsed, argument, kind)
+        if argument in op.model_fields_set and argument != introduced:
+            yield from _check_uses(known, parsed, argument, kind)
     if parsed.verb in _USES_LABEL:
         yield from _check_uses(known, parsed, "as", _USES_LABEL[parsed.verb])
     if isinstance(op, Acknowledge) and op.version != "latest":
@@ -155,34 +164,35 @@ def _check_arguments(known: Known, parsed: Parsed) -> Iterable[Problem]:
 
 def _check_uses(known: Known, parsed: Parsed, argument: str, kind: str) -> Iterable[Problem]:
     value = _argument(parsed.step.op, argument)
-    if {"as": "as_"}.get(argument, argument) not in parsed.step.op.model_fields_set:
-        return
     names = value if isinstance(value, tuple) else (value,)
     for number, name in enumerate(names):
-        if isinstance(name, str):
-            where = (*parsed.where(argument), number) if isinstance(value, tuple) else parsed.where(argument)
-            if problem := known.unknown(kind, name, parsed.node, where):
-                yield problem
+        where = (*parsed.where(argument), number) if isinstance(value, tuple) else parsed.where(argument)
+        if isinstance(name, Scheduled):
+            name, where = name.request, (*where, "request")
+        if isinstance(name, str) and (problem := known.unknown(kind, name, parsed.node, where)):
+            yield problem
 
 
 def _check_groups(known: Known, parsed: Parsed) -> Iterable[Problem]:
     op = parsed.step.op
-    level = getattr(op, "level", None)
     where = parsed.where("level")
     try:
-        if isinstance(level, LevelKind):
-            manager_level(level.value, known.pools)
+        if isinstance(op, Prefetch | SeedPrefix | TakeSlots | Evict):
+            manager_level(op.level.value, known.pools)
         if isinstance(op, TakeSlots | Evict):
             where = parsed.where("group")
             pool_of(Level.of(op.level.value), op.group, known.pools)
         if isinstance(op, TakeSnapshot | ReadPage | ReadTable):
             where = parsed.where("group")
             one_group(op.group, known.groups)
-        for number, group in enumerate(getattr(op, "groups", None) or ()):
+        if isinstance(op, Iterate) and op.group is not None:
+            where = parsed.where("group")
+            one_group(op.group, known.groups)
+        for number, group in enumerate((op.groups or ()) if isinstance(op, Offload | Write | SeedPrefix) else ()):
             where = (*parsed.where("groups"), number)
             one_group(group, known.groups)
     except RefError as error:
-        if getattr(op, "group", "") is None and where == parsed.where("group"):
+        if where == parsed.where("group") and _argument(op, "group") is None:
             yield Problem(at(known.path, parsed.node, (parsed.verb,), key=True), f"{parsed.verb} {error}")
         else:
             yield reference_problem(known, error, parsed.node, where)
@@ -190,10 +200,14 @@ def _check_groups(known: Known, parsed: Parsed) -> Iterable[Problem]:
 
 def _check_buffers(known: Known, parsed: Parsed) -> Iterable[Problem]:
     op = parsed.step.op
+    if not isinstance(op, IsSparse | PageIndexScale | DenseOffsets | Iterate):
+        return
     layers = {layer.name: [buffer.role for buffer in layer.buffers] for layer in known.manager.layers}
-    named = [((*parsed.where("layers"), number), name) for number, name in enumerate(getattr(op, "layers", None) or ())]
-    if isinstance(op, IsSparse | PageIndexScale):
-        named.append((parsed.where("layer"), op.layer))
+    named: list[tuple[tuple[Key, ...], str]]
+    if isinstance(op, DenseOffsets | Iterate):
+        named = [((*parsed.where("layers"), number), name) for number, name in enumerate(op.layers or ())]
+    else:
+        named = [(parsed.where("layer"), op.layer)]
         if op.layer in layers and op.role not in layers[op.layer]:
             roles = layers[op.layer]
             where = at(known.path, parsed.node, parsed.where("role"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -48,6 +48,7 @@ RETURNS: dict[str, Any] = {
     "publish": Ints,
     "resize_batch": Annotated[tuple[bool | None, ...], Field(strict=False)],
     "dense_offsets": Mapping[str, Mapping[str, Texts]],
+    "iterate": Mapping[str, Literal["ran", "waiting", "refused"]],
     "stats": Mapping[str, Any],
 }
 """What the verbs that return something return, as YAML writes it. The others return nothing."""

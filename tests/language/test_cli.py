@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +116,12 @@ def test_says_kvspec(tmp_path: Path) -> None:
     assert not says_kvspec(tmp_path)
 
 
+def processor_time() -> float:
+    """Seconds of processor time of the children so far: what other programs do at the time does not count."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.parametrize("args", [["--help"], ["check", "--help"], ["check"], ["schema"], ["rules"], ["run", "--help"]])
 def test_starts_without_numpy_and_quickly(args: list[str]) -> None:
     code = (
@@ -127,9 +133,9 @@ def test_starts_without_numpy_and_quickly(args: list[str]) -> None:
     )
     took = []
     for _ in range(3):
-        begun = time.monotonic()
+        begun = processor_time()
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-        took.append(time.monotonic() - begun)
+        took.append(processor_time() - begun)
         assert result.returncode == 0, result.stderr
         if took[-1] < 1:
             break

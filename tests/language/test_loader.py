@@ -11,7 +11,7 @@ from spec import ops
 from spec.errors import ErrorKind
 from spec.language import ScenarioFileError, load_file, load_paths
 from spec.language.loader import read, read_bytes
-from spec.language.nodes import MAX_FILE_BYTES, MAX_NODES
+from spec.language.reader import MAX_FILE_BYTES, MAX_NODES
 from spec.scenario import UNSET, Position, Scenario
 
 PAGE = Path(__file__).parents[2] / "docs" / "scenario-language.md"
@@ -125,6 +125,20 @@ def test_forms_of_a_verb() -> None:
     assert scenario.steps[14].returns == {"main": {"offload_pages": 0}}
 
 
+def test_iterate_introduces_its_read() -> None:
+    scenario = load(
+        """\
+        - create: a
+        - batch: {name: rows, rows: 1, blocks: 4}
+        - iterate: {batch: rows, requests: [{request: a, capacity: 4}]}
+          returns: {a: ran}
+        - iterate: {batch: rows, requests: [{request: a, accept: false}], layers: [index], as: r}
+          expect: {sees: {r: [["-"]]}, done: ["read:r"]}
+        """
+    )
+    assert scenario.steps[2].returns == {"a": "ran"}
+
+
 def test_raises_lets_unknown_names_through() -> None:
     scenario = load(
         """\
@@ -168,6 +182,16 @@ def test_anchors_aliases_and_merge_keys() -> None:
     assert scenario.steps[4].expect == scenario.steps[3].expect
     # An alias does not stretch the step over the lines of its anchor.
     assert (scenario.steps[4].position.line, scenario.steps[4].last_line) == (16, 17)
+
+
+def test_a_step_that_ends_in_an_alias_ends_there() -> None:
+    scenario = load("- create: {request: a, tokens: &t [1, 2]}\n- create:\n    request: b\n    tokens:\n      *t\n- sync\n")
+    assert [(step.position.line, step.last_line) for step in scenario.steps] == [(10, 10), (11, 14), (15, 15)]
+
+
+def test_an_anchor_on_a_key_and_one_that_is_set_again() -> None:
+    scenario = load("- create: &n a\n- create: &n b\n- resume: *n\n- &v sync: exec\n- *v\n")
+    assert [step.op for step in scenario.steps][2:] == [ops.Resume(request="b"), ops.Sync(stream="exec"), ops.Sync()]
 
 
 def test_a_problem_in_an_alias_is_reported_where_it_is_written() -> None:
