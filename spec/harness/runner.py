@@ -6,11 +6,13 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import lru_cache
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
-from spec.harness.difference import Result
+from spec.harness.difference import Difference, Failure, Kind, Result, Verdict
 from spec.harness.replay import Named, replay
 from spec.harness.systems import find_system
 from spec.language import load_file
@@ -49,16 +51,37 @@ def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tu
     context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(["spec.harness.runner", *_modules(plan)])
+    rest = dict(enumerate(scenarios))
+    for number, result in _in_pool(plan, rest, jobs, context):
+        del rest[number]
+        yield number, result
+    # A system that ends its process takes the pool with it. What is left runs alone, so that it is known which one did.
+    for number, scenario in rest.items():
+        yield next(_in_pool(plan, {number: scenario}, 1, context), (number, _died(scenario)))
+
+
+def _in_pool(plan: Plan, scenarios: Mapping[int, Scenario], jobs: int, context: BaseContext) -> Iterator[tuple[int, Result]]:
+    """Results as they come; it ends early if a process of the pool ends."""
     with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
-        futures = {
-            pool.submit(_run_one, plan, scenario.position.path, scenario.index): number
-            for number, scenario in enumerate(scenarios)
-        }
+        futures = {pool.submit(_run_one, plan, one.position.path, one.index): number for number, one in scenarios.items()}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        except BrokenProcessPool:
+            return
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _died(scenario: Scenario) -> Result:
+    step = scenario.steps[0]
+    said = "the process ended without an answer"
+    subject = "nothing, but its process ended in the middle of this scenario"
+    difference = Difference(Kind.RAISED, subject, said, said, identity="process ended")
+    failure = Failure(step.number, step.op.verb, step.position, step.last_line, (difference,))
+    return Result(
+        scenario.name, scenario.position, scenario.index, scenario.rules, Verdict.FAILED, 0, 0.0, reason=said, failure=failure
+    )
 
 
 def _run_one(plan: Plan, path: Path, index: int) -> Result:

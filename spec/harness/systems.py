@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeAlias, cast
@@ -33,6 +35,8 @@ def find_system(name: str) -> Factory:
         if ":" not in name:
             raise SystemNotFound(_unknown(name, sorted(known)))
         point = EntryPoint(name, name, ENTRY_POINTS)
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())  # a system of the user's own is mostly in the folder where the user is
     module_name, _, attribute = point.value.partition(":")
     try:
         found: object = importlib.import_module(module_name)

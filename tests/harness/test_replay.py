@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -70,6 +71,13 @@ def test_a_page_may_change_its_slot_if_it_was_away_and_came_back() -> None:
         return replace(moved, lifetime=replace(seen.lifetime, groups={**seen.lifetime.groups, "main": counted}))
 
     assert _failure(change, at=4, both=True) is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_permutation_of_slots_is_only_a_renaming(seed: int) -> None:
+    slots = random.Random(seed).sample(range(8), 8)
+    other = Numbers(slots=slots, version=-seed, factor=seed + 1, bytes=bool(seed % 2))
+    assert play(steps(), script(Numbers()), script(other)).failure is None
 
 
 def test_two_pages_in_one_slot_are_no_renaming() -> None:

@@ -10,6 +10,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from kvref.system import Reference
+from spec.ops import Operation, Resize
+from spec.system import Outcome
+
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 REF = "kvref.system:Reference"
@@ -162,6 +166,24 @@ def test_a_junit_file_that_cannot_be_written_exits_2(folder: Path) -> None:
     result = kvspec(folder / "one.yaml", "--junit", folder / "no" / "results.xml")
     assert result.returncode == 2
     assert "cannot be written: no such file or directory" in result.stderr
+
+
+def test_a_system_that_ends_its_process_fails_that_scenario_alone(folder: Path) -> None:
+    deadly = GOOD.format(name="deadly", tag="large", history=8).replace("capacity: 8", "capacity: 16")
+    (folder / "two.yaml").write_text(deadly)
+    result = kvspec(folder, "--jobs", "2", system="tests.harness.test_run:Deadly")
+    assert result.returncode == 1
+    assert "but its process ended in the middle of this scenario" in result.stdout
+    assert "1 passed, 1 failed, 0 skipped" in result.stdout
+
+
+class Deadly(Reference):
+    """A reference that ends its process at a capacity of 16."""
+
+    def apply(self, op: Operation) -> Outcome:
+        if isinstance(op, Resize) and op.capacity == 16:
+            os._exit(3)
+        return super().apply(op)
 
 
 class Unable:
