@@ -136,9 +136,7 @@ class _Look:
         return views
 
     def read(self, read: Read) -> ReadView:
-        """A labelled read: what it returned, unless a closed gate holds it up or it is only captured."""
-        if read.position is None:
-            return ReadView(Order())
+        """A labelled read: what it returned, unless a closed gate holds it up."""
         order = self.orders.at(read.position)
         if order.pending:
             return ReadView(order)

@@ -30,8 +30,10 @@ def _read_page(run: Run, op: ops.ReadPage) -> None:
 def _read_table(run: Run, op: ops.ReadTable) -> None:
     batch = run.names.batch(op.batch)
     group, stream = run.names.group(op.group), run.names.stream(op.stream)
-    run.names.reads[op.as_] = run.reader.read_table(batch, group, stream, capturing=run.manager.capturing is stream)
-    run.marks.user_work(stream)
+    read = run.reader.read_table(batch, group, stream, capturing=run.manager.capturing is stream)
+    if read is not None:
+        run.names.reads[op.as_] = read
+        run.marks.user_work(stream)
 
 
 def _begin_capture(run: Run, op: ops.BeginCapture) -> None:

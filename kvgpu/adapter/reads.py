@@ -45,9 +45,9 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A labelled read. ``position``: where it stood when it was submitted; ``None`` while it is only captured."""
+    """A labelled read. ``position``: where it stood when it was submitted."""
 
-    position: Position | None
+    position: Position
     page: PageBytes | None = None
     table: TableResult | None = None
 
@@ -80,8 +80,11 @@ class Reader:
         self._made = 0
         self._capturing: list[CapturedRead] = []
 
-    def read_table(self, batch: Batch, group: int, stream: Stream, capturing: bool) -> Read:
-        """Read a page table through its exported array; in a capture on ``stream`` the read becomes part of the graph."""
+    def read_table(self, batch: Batch, group: int, stream: Stream, capturing: bool) -> Read | None:
+        """Read a page table through its exported array.
+
+        In a capture on ``stream`` the read becomes part of the graph, and gives nothing until a replay (R8.8).
+        """
         table = batch.page_table(group)
         table.check()
         result = self._result(table)
@@ -99,7 +102,7 @@ class Reader:
             lambda: (Access(result.resource, write=True), *batch.read_accesses()),
             "read_table: a user's read of a page table",
         )
-        return Read(None if capturing else self._device.position(stream), table=result)
+        return None if capturing else Read(self._device.position(stream), table=result)
 
     def end_capture(self, graph: api.Graph) -> Graph:
         """The graph that was captured, with the reads in it."""
