@@ -48,11 +48,15 @@ def check(path: Path, node: Node, wanted: Any, name: str) -> tuple[Any, list[Pro
     """
     value = plain(node)
     try:
-        if isinstance(wanted, type) and issubclass(wanted, BaseModel):
+        if _is_model(wanted):
             return wanted.model_validate(value), []
         return _adapter(wanted).validate_python(value), []
     except ValidationError as error:
         return None, _problems(path, node, wanted, name, error)
+
+
+def _is_model(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, BaseModel)
 
 
 @lru_cache(maxsize=64)
@@ -134,7 +138,8 @@ def _problem(path: Path, node: Node, wanted: Any, name: str, where: tuple[Key, .
         cause = context["error"]
         below = cause.path if isinstance(cause, ConfigError) else ()
         return Problem(at(path, node, (*where, *below)), str(cause))
-    subject = named(where, name)
+    # The keys of a model are words of the language; those of a plain mapping need to be told what they are keys of.
+    subject = named(where if _is_model(wanted) else (name, *where), name)
     value = _value(node, where)
     got = f"{subject} is {shown(value)}"
     if kind in _BOUNDS:
