@@ -82,7 +82,8 @@ class Shared:
     """What the harness remembers of both systems together.
 
     ``allowed``: by page of the implementation, the gates that may hold up its readiness as its last move shared a submission.
-    ``gates``: all such gates so far. ``contents``: every content that the reference has shown, with no value.
+    ``writes``: by page of the reference, the closed gates that hold up the last write of its payload, which changes no readiness.
+    ``gates``: all gates of ``allowed`` so far. ``contents``: every content that the reference has shown, with no value.
     """
 
     manager: ManagerConfig
@@ -90,6 +91,7 @@ class Shared:
     pools: Pools
     allowed: dict[object, frozenset[str]] = field(default_factory=dict)
     label_allowed: dict[str, dict[int, frozenset[str]]] = field(default_factory=dict)
+    writes: dict[object, frozenset[str]] = field(default_factory=dict)
     gates: frozenset[str] = frozenset()
     contents: dict[Content, None] = field(default_factory=dict)
     touched_pages: dict[object, int] = field(default_factory=dict)
@@ -130,6 +132,10 @@ class Comparison:
         """The gates that may hold up the readiness of a page of the implementation besides those that must."""
         return self.shared.allowed.get(self.implementation.now.keys[page], frozenset())
 
+    def unwritten(self, page: int) -> frozenset[str]:
+        """The closed gates that hold up the last write of the payload of a page of the reference (R6.4)."""
+        return self.shared.writes.get(self.reference.now.keys[page], frozenset())
+
     def differ(
         self,
         identity: str,
@@ -159,6 +165,7 @@ class Comparison:
             if isinstance(page.payload, Content):
                 self.shared.contents.setdefault(page.payload)
         self._carry_touches()
+        self._carry_writes()
         moved: list[int] = []
         allowed: dict[object, frozenset[str]] = {}
         for number, key in enumerate(impl.now.keys):
@@ -183,6 +190,24 @@ class Comparison:
             allowed.update((impl.now.keys[number], gates) for number in moved)
             self.shared.gates |= gates
         self.shared.allowed = allowed
+
+    def _carry_writes(self) -> None:
+        side = self.reference
+        closed = frozenset(side.memory.gates)
+        writes: dict[object, frozenset[str]] = {}
+        for number, page in enumerate(side.now.pages):
+            content = page.payload
+            if not isinstance(content, Content):
+                continue
+            old = side.now.successor_of(number, side.before) if side.before is not None else None
+            if old is not None and side.before is not None and side.before.pages[old].payload == content:
+                held = self.shared.writes.get(side.before.keys[old], frozenset()) & closed
+            else:
+                order = side.now.observation.streams.get(side.memory.streams.get(content.source, ""))
+                held = order.gates if order is not None else frozenset()
+            if held:
+                writes[side.now.keys[number]] = held
+        self.shared.writes = writes
 
     def _carry_touches(self) -> None:
         side = self.reference

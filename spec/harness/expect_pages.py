@@ -12,7 +12,7 @@ from spec.harness.naming import page_name
 from spec.harness.order import order_text
 from spec.harness.payloads import payload_equal, payload_text
 from spec.harness.state import event_text
-from spec.observation import LevelChanged, PageView, Removed, Stored, TreeEvent
+from spec.observation import LevelChanged, Order, PageView, Removed, Stored, TreeEvent
 from spec.scenario import LevelExpect, RemovedExpect, StoredExpect
 
 
@@ -143,10 +143,14 @@ def payload(e: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
             number = e.page_number(ref)
             page = e.index.pages[number]
             pair = c.pair_in(e.side, number)
-            written = c.reference.now.pages[c.matching.pairs[pair][0]].payload if pair is not None and pair >= 0 else None
+            original = c.matching.pairs[pair][0] if pair is not None and pair >= 0 else None
+            written = c.reference.now.pages[original].payload if original is not None else None
+            held = c.unwritten(original) if original is not None else frozenset()
             path, title = ("payload", key), f"payload of {ref}"
             if value == "undefined":
                 yield check(path, title, "undefined", "undefined" if written is None else "written", page=str(ref))
+            elif held:
+                yield check(path, title, "ok", f"its write is {order_text(Order(held))}", page=str(ref))
             elif page.ready.pending:
                 yield check(path, title, "ok", order_text(page.ready), page=str(ref))
             elif written is None or page.payload is None:

@@ -10,9 +10,22 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from spec.config import Level
+from spec.errors import ErrorKind
 from spec.harness.naming import Index
 from spec.observation import BAD, BatchView, Observation, RequestStatus, SnapshotView, TableWords
-from spec.ops import BeginCapture, CloseGate, EndCapture, OpenGate, Operation, ReadTable, Replay, TakeSnapshot
+from spec.ops import (
+    BeginCapture,
+    CloseGate,
+    Create,
+    EndCapture,
+    OpenGate,
+    Operation,
+    ReadTable,
+    Replay,
+    Resume,
+    SetStream,
+    TakeSnapshot,
+)
 from spec.refs import RefError, one_group
 from spec.system import Outcome
 
@@ -134,6 +147,7 @@ class Memory:
     capturing: str | None = None
     captured: ReadTarget | None = None
     gates: dict[str, int] = field(default_factory=dict)
+    streams: dict[str, str] = field(default_factory=dict)
 
     def update(self, step: int, op: Operation, outcome: Outcome, before: Index | None, now: Index) -> None:
         """Take in one step: the operation, its outcome, and what the system showed before and shows now."""
@@ -142,6 +156,7 @@ class Memory:
             del self.batches[name]
         for name, view in now.observation.batches.items():
             self._batch(step, name, view, now.observation)
+        self._streams(op, outcome)
         if outcome.error is None:
             self._labels(step, op, now.observation)
 
@@ -192,6 +207,19 @@ class Memory:
     def _version_step(self, now: Observation, request: str) -> int | None:
         view = now.requests.get(request)
         return None if view is None else self.versions.step_of(request, view.version)
+
+    def _streams(self, op: Operation, outcome: Outcome) -> None:
+        """Follow the stream of each request: one that is given stays set even if the resume fails (R3.2)."""
+        match op:
+            case Create() if outcome.error is None:
+                self.streams.pop(op.request, None)
+            case Resume() if outcome.error in (None, ErrorKind.COPY_FAILED):
+                if op.stream == "default":
+                    self.streams.setdefault(op.request, "exec")
+                elif op.stream is not None:
+                    self.streams[op.request] = op.stream
+            case SetStream() if outcome.error is None:
+                self.streams[op.request] = op.stream
 
     def _labels(self, step: int, op: Operation, now: Observation) -> None:
         match op:
@@ -264,6 +292,12 @@ def there_and_back(before: Observation, now: Observation, group: str) -> bool:
     if old is None or new is None:
         return False
     return new.offload_pages > old.offload_pages and new.onboard_pages > old.onboard_pages
+
+
+def copied(before: Observation, now: Observation, group: str) -> bool:
+    """Whether pages of a group were copied on the device in a step, by the counters (R13.1)."""
+    old, new = before.lifetime.groups.get(group), now.lifetime.groups.get(group)
+    return old is not None and new is not None and new.copy_pages > old.copy_pages
 
 
 def level_label(level: Level | None) -> str:

@@ -12,7 +12,8 @@ from spec.config import Level
 from spec.harness.difference import Failure, Kind, Verdict
 from spec.harness.replay import Named, replay
 from spec.observation import GroupCounters, Observation, Order
-from spec.ops import Operation, Sync
+from spec.ops import OpenGate, Operation, Resume, Sync
+from spec.payload import Content
 from spec.scenario import Expect
 from spec.system import Outcome, Setup
 from tests.harness.rich import Numbers, script, steps
@@ -150,6 +151,22 @@ def test_an_exception_elsewhere_is_a_failure_too(where: str) -> None:
     assert result.failure.differences[0].implementation == "MemoryError: no room"
     assert sound.closed == 1
     assert broken.closed == (0 if where == "build" else 1)
+
+
+@pytest.mark.parametrize(("stream", "held"), [("side", True), ("exec", False)])
+def test_bytes_may_be_old_only_while_a_gate_holds_up_the_write(stream: str, held: bool) -> None:
+    resumed = steps()
+    resumed[1] = step(1, Resume(request="d", stream=stream))
+    reference, implementation = script(Numbers()), script(Numbers(bytes=True))
+    for at in (LAST - 1, LAST):
+        written = _with_page(2, payload=Content("d", "main", 1, 0, 1))(reference[at][1])
+        reference[at] = (reference[at][0], written)
+    failure = play(resumed, reference, implementation).failure
+    if held:
+        assert failure is None
+        resumed[LAST] = replace(resumed[LAST], op=OpenGate.model_validate({"as": "g"}))
+        failure = play(resumed, reference, implementation).failure
+    assert _subjects(failure) == "payload of page d.main.1"
 
 
 def test_systems_are_closed_after_a_failure() -> None:
