@@ -71,6 +71,12 @@ class Core:
     listener: TreeListener | None = None
     by_uid: dict[int, Request] = field(default_factory=dict)
     operations: int = 0
+    versions: int = 0
+
+    def renew(self, request: Request) -> None:
+        """The version of a request is newer (R6.4). No two requests ever have the same."""
+        self.versions += 1
+        request.version = self.versions
 
     def scope(self) -> Scope:
         """Begin an operation."""

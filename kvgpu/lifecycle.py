@@ -48,14 +48,19 @@ def _usable(core: Core, length: int, path: list[Node], present: npt.NDArray[np.b
     blocks = -(-length // size)
     for group in core.layout.groups:
         if group.ssm:  # R1.3: only if the match covers all tokens of the last block
-            covered = length - (blocks - 1) * size == len(path[blocks - 1].tokens)
-            if covered and not present[blocks - 1, group.number]:
+            if _ends_block(core, length, path) and not present[blocks - 1, group.number]:
                 return False
             continue
         first, end = group.stale(length, size)
         if not (present[: min(first, blocks), group.number].all() and present[end:blocks, group.number].all()):
             return False
     return True
+
+
+def _ends_block(core: Core, length: int, path: list[Node]) -> bool:
+    """Whether a match covers all tokens of its last block."""
+    blocks = -(-length // core.layout.tokens_per_block)
+    return length - (blocks - 1) * core.layout.tokens_per_block == len(path[blocks - 1].tokens)
 
 
 def adopt_match(core: Core, request: Request, tokens: Sequence[int]) -> None:
@@ -77,6 +82,8 @@ def adopt_match(core: Core, request: Request, tokens: Sequence[int]) -> None:
             own = request.groups[group.number]
             own.reserve(len(path), 1)
             if group.ssm:
+                if not _ends_block(core, length, path):
+                    continue
                 numbers = np.array([path[-1].pages[group.number]], dtype=np.int32)
                 own.page[0, 0] = numbers[0]
             else:
@@ -129,6 +136,8 @@ def _find(core: Core, request: Request) -> _Wanted:
 def _onboard(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level: int) -> None:
     """Move pages up into reserved slots: by pool group of the target, then level of the source (R4.5)."""
     core, pages = tx.core, tx.core.pages
+    if not numbers.size:
+        return
     targets = core.pool_group[pages.group[numbers], level]
     for target in np.unique(targets).tolist():
         part = numbers[targets == target]
@@ -140,6 +149,8 @@ def _onboard(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level
 
 def _counts(core: Core, numbers: Int32, level: int, more_groups: Sequence[int] = ()) -> dict[SlotKey, int]:
     groups = np.concatenate([core.pages.group[numbers], np.array(more_groups, dtype=np.int16)])
+    if not groups.size:
+        return {}
     unique, counts = np.unique(core.pool_group[groups, level], return_counts=True)
     return {(level, group): count for group, count in zip(unique.tolist(), counts.tolist(), strict=True)}
 
@@ -190,10 +201,9 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     taken = dict(gpu)
     made = _make_private(tx, request, wanted.sources, gpu)
     _onboard(tx, up, gpu, GPU)
-    if to_host.size:
-        counts = _counts(core, to_host, HOST)
-        _onboard(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
-        host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
+    counts = _counts(core, to_host, HOST)
+    _onboard(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
+    host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
     _copy_private(tx, wanted.sources, made)
     offload(tx, [(fit, host), found], [request])
     _activate(tx, request, wanted, made, decode, taken)
@@ -281,14 +291,11 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             up = rest[pages.level[rest] != GPU] if level == GPU else NONE
             below = joined([stay, rest]) if level == HOST else stay if level == GPU else NONE
             to_host = below[pages.level[below] == DISK]
-            host = (
-                {key: tx.room.reserve(key, count) for key, count in _counts(core, to_host, HOST).items()} if to_host.size else {}
-            )
+            host = {key: tx.room.reserve(key, count) for key, count in _counts(core, to_host, HOST).items()}
             gpu = {key: tx.room.reserve(key, count) for key, count in _counts(core, up, GPU).items()}
             tx.copies.evict()
             _onboard(tx, up, gpu, GPU)
-            if to_host.size:
-                _onboard(tx, to_host, host, HOST)
+            _onboard(tx, to_host, host, HOST)
             tx.commit()
     except NoRoom:
         return False

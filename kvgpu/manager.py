@@ -138,6 +138,7 @@ class Manager:
             )
             core.by_uid[request.uid] = self._by_name[name] = request
             core.tree.root.tails.add(request.uid)
+            core.renew(request)
             lifecycle.adopt_match(core, request, tokens or ())
             return request
 
@@ -171,12 +172,6 @@ class Manager:
             if request.decoding:
                 return growth.resize(self._core, request, request.capacity, request.history)
             return growth.enter_decode(self._core, request)
-
-    def admit_generation(self, request: Request, stream: Stream | None = None) -> bool:
-        """``enter_decode`` of an active request, ``resume(stream, decode=True)`` of a suspended one (R11.2)."""
-        with self._lock:
-            self._live(request)
-            return self.enter_decode(request) if request.active else self.resume(request, stream, decode=True)
 
     def commit(self, request: Request, tokens: Sequence[int], end: bool = False) -> None:
         """Append tokens and publish full blocks (R3.9)."""
@@ -267,7 +262,7 @@ class Manager:
                 why = "it is closed" if request.closed else f"row {row} is negative" if row < 0 else "it is in a batch"
                 raise LogicError(f"bind_row of {request.name}: {why}")
             request.row = row
-            request.version += 1
+            self._core.renew(request)
 
     def record_read(self, request: Request, stream: Stream) -> None:
         """Order later use of all that it has mapped after the reads so far on a stream (R7.7)."""
@@ -419,14 +414,14 @@ class Manager:
         """Note that a request is in a batch now (R8.2), which has made its checks. The version is newer if the row changes."""
         with self._lock:
             if request.row != row:
-                request.version += 1
+                self._core.renew(request)
             request.batch, request.row = batch, row
 
     def leave(self, request: Request) -> None:
         """Note that it is in no batch any more; it has no row then."""
         with self._lock:
             request.batch, request.row = None, None
-            request.version += 1
+            self._core.renew(request)
 
     def retry_deferred(self, request: Request) -> bool:
         """Move the deferred pages of an active decoding request that may move, all or nothing (R8.4).

@@ -131,7 +131,7 @@ class Request:
     batch: Membership | None = None
     beam_width: int = 1
     beams_set: bool = False
-    version: int = 1
+    version: int = 0
     acknowledged: int | None = None
     committing: bool = True
     ended: bool = False

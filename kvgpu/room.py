@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kvgpu.config import LEVEL_NAMES, SlotKey
 from kvgpu.core import TreeEvent
 from kvgpu.fences import EMPTY, PENDING
-from kvgpu.pages import NO_NODE
+from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.tree_changes import drop
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Room:
         self._lines: dict[SlotKey, _Line] = {}
         self._epoch = 0
         self.moves: dict[tuple[SlotKey, SlotKey], dict[int, Move]] = {}
-        self._events: list[tuple[SlotKey, TreeEvent]] = []
+        self._events: list[tuple[SlotKey, int, TreeEvent]] = []
 
     def pin(self, numbers: Int32) -> None:
         """The operation is about to use these pages: it does not evict them (R3.14)."""
@@ -140,7 +140,7 @@ class Room:
             return False  # R10.1: HELD pages are never dropped
         events: list[TreeEvent] = []
         drop(self._tx, page, events)
-        self._events += [(key, event) for event in events]
+        self._events += [(key, NO_PAGE, event) for event in events]
         return True
 
     def _move(self, page: int, key: SlotKey, lower: SlotKey) -> None:
@@ -163,7 +163,7 @@ class Room:
         tx.core.queues[lower[0]][lower[1]].push(one)
         if pages.node[page] != NO_NODE:
             tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
-            self._events.append((key, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))
+            self._events.append((key, page, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))
 
     def cancel_moves(self, numbers: Int32) -> None:
         """Pages are about to be freed: a move of theirs that was decided is not made."""
@@ -176,11 +176,12 @@ class Room:
                     slot = np.array([move.source_slot], dtype=np.int32)
                     self._tx.put_slots(self._tx.core.pool(key), "fence", slot, move.freed_fence)
                     self._tx.put("ready", np.array([page], dtype=np.int32), EMPTY)
+                    self._events = [entry for entry in self._events if entry[1] != page]
 
     def take_moves(self) -> list[tuple[SlotKey, SlotKey, list[Move]]]:
         """The moves to submit: coldest level first, then pool group (R3.14). Their events stand in the same order."""
         moves = [(source, target, list(each.values())) for (source, target), each in self.moves.items() if each]
         self.moves = {}
-        self._tx.events += [event for _, event in sorted(self._events, key=lambda entry: (-entry[0][0], entry[0][1]))]
+        self._tx.events += [event for _, _, event in sorted(self._events, key=lambda entry: (-entry[0][0], entry[0][1]))]
         self._events = []
         return sorted(moves, key=lambda move: (-move[0][0], move[0][1]))

@@ -230,7 +230,7 @@ class Transaction:
         for numbers in self._dead:
             core.pages.recycle(numbers)
         for request in self._touched:
-            request.version += 1
+            core.renew(request)
         if core.poisoning:
             for pool, slots in self._vacated:
                 core.poison_free(pool, slots)
@@ -251,4 +251,4 @@ class Transaction:
             for (level, group), part in core.by_key(evictable):
                 core.queues[level][group].push(part)
         for request in self.copies.after_undo():
-            request.version += 1
+            core.renew(request)
