@@ -364,7 +364,8 @@ class Chooser:
         name, view = some
         group, stream, label = self.rng.choice(self._attention()), self._stream(), self._label("snap")
         snapshot = view.snapshots.get((group, 0))
-        blocks = [b for b, level in enumerate(snapshot.levels) if level is not None] if snapshot is not None else []
+        committed = view.committed // self.manager.tokens_per_block  # a snapshot's readiness has the writes of these alone (R6.4)
+        blocks = [b for b, level in enumerate(snapshot.levels[:committed]) if level is not None] if snapshot is not None else []
         if not blocks:
             return None
         block = self.rng.choice(blocks)
