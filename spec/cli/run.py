@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from spec.harness.difference import Result
     from spec.harness.runner import Plan
+    from spec.harness.systems import Factory
 
 MAX_REPORTS = 10
 """How many failures are shown in full without ``--verbose``."""
@@ -72,6 +73,8 @@ def run(
         options["schedule"] = schedule
     plan = Plan(system, against, options, max_pool_bytes)
     jobs = jobs if jobs is not None else default_jobs(len(scenarios), chosen.value)
+    if chosen is Device.CUDA:
+        _probe(plan, scenarios, require_cuda)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
@@ -87,9 +90,33 @@ def run(
     raise typer.Exit(1 if failed else 0)
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str, code: int = 2) -> NoReturn:
     typer.echo(message, err=True)
-    raise typer.Exit(2)
+    raise typer.Exit(code)
+
+
+def _probe(plan: Plan, scenarios: list[Scenario], require_cuda: bool) -> None:
+    """Build the system once before everything, so that a machine without a GPU is one message and not one a scenario."""
+    from spec.harness.systems import lacking, setup_for
+
+    factory = _found(plan.system)
+    able = next((scenario for scenario in scenarios if not lacking(scenario, factory)), None)
+    if able is None:
+        return
+    try:
+        factory(setup_for(able, plan.options)).close()
+    except Exception as error:  # whatever a system raises where its device is not there
+        text = " ".join(str(error).split()) or type(error).__name__
+        _refuse(f"{plan.system} cannot be built with device cuda: {text}", 1 if require_cuda else 2)
+
+
+def _found(name: str) -> Factory:
+    from spec.harness.systems import SystemNotFound, find_system
+
+    try:
+        return find_system(name)
+    except SystemNotFound as error:
+        _refuse(str(error))
 
 
 def _scenarios(paths: list[Path] | None, expression: str | None, max_pool_bytes: int) -> list[Scenario]:
@@ -125,13 +152,9 @@ def _run(plan: Plan, scenarios: list[Scenario], jobs: int, console: Console) -> 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from spec.harness.runner import run_all
-    from spec.harness.systems import SystemNotFound, find_system
 
-    try:
-        for name in (plan.system, plan.against):
-            find_system(name)
-    except SystemNotFound as error:
-        _refuse(str(error))
+    for name in (plan.system, plan.against):
+        _found(name)
     found: dict[int, Result] = {}
     failed = 0
     columns = (

@@ -210,8 +210,7 @@ def _guarded(call: Callable[[], T]) -> T | Raised:
     try:
         return call()
     except Exception as error:  # a system's bug of any kind must become a report
-        # The first frame is this function's own.
-        frames = traceback.extract_tb(error.__traceback__)[1:][-FRAMES:]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__][-FRAMES:]
         lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
         text = traceback.format_exception_only(error)[-1].strip()
         return Raised(text, lines)

@@ -12,7 +12,7 @@ import pytest
 
 from kvref.system import Reference
 from spec.ops import Operation, Resize
-from spec.system import Outcome
+from spec.system import Outcome, Setup
 
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
@@ -151,6 +151,14 @@ def test_require_cuda_fails_without_a_gpu(folder: Path) -> None:
     assert "--require-cuda: 1 scenarios did not run on a GPU" in result.stdout
 
 
+@pytest.mark.parametrize(("flag", "code"), [("--require-cuda", 1), ("--device=cuda", 2)])
+def test_no_gpu_is_one_message(folder: Path, flag: str, code: int) -> None:
+    result = kvspec(folder, flag, system="tests.harness.test_run:Homeless")
+    assert result.returncode == code
+    assert result.stderr == "tests.harness.test_run:Homeless cannot be built with device cuda: there is no GPU\n"
+    assert result.stdout == ""
+
+
 def test_junit(folder: Path) -> None:
     path = folder / "results.xml"
     assert kvspec(folder, "--junit", path).returncode == 1
@@ -184,6 +192,15 @@ class Deadly(Reference):
         if isinstance(op, Resize) and op.capacity == 16:
             os._exit(3)
         return super().apply(op)
+
+
+class Homeless(Reference):
+    """A reference that needs a GPU and finds none."""
+
+    def __init__(self, setup: Setup) -> None:
+        if setup.options["device"] == "cuda":
+            raise RuntimeError("there is no GPU")
+        super().__init__(setup)
 
 
 class Unable:
