@@ -46,7 +46,7 @@ def commit(state: State, op: ops.Commit) -> tuple[State, None]:
     r = state.requests[r.name]
     if op.tokens:
         state = put_request(state, replace(r, tokens=tokens))
-    if op.end and can_commit(state, r):
+    if op.end:
         state = finish(state, state.requests[r.name], publish=True)
         state = put_request(state, replace(state.requests[r.name], terminal=True))
     return state, None
@@ -88,7 +88,8 @@ def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
     locked = replace(r, pages=Map({**r.pages, **{k: p.id for k, p in wanted.items()}}))
     eligible = offload_of(put_request(state, locked), locked, None).must
     work = Offload(tuple(p for p in eligible if p.key in wanted))  # no older deferred pages: history does not grow here
-    pinned = [p for p in state.pages.values() if p.node in r.path or p in theirs.values() or p.id in r.pages.values()]
+    own = [state.pages[pid] for key, pid in r.pages.items() if key[1] == len(r.path)]
+    pinned = [*own, *theirs.values(), *(p for p in state.pages.values() if p.node in r.path)]
     plan, chosen = plan_offload(state, new_plan(state, pinned), work, [state.layout.place(to, p.group) for p, to in moves])
     state = bring_up(act(state, plan), moves)
     state = put_request(state, locked)

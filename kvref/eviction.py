@@ -65,7 +65,9 @@ def leave(state: State, plan: Plan, page: Page) -> Plan | None:
         level = Level(page.level + 1)
         below = state.layout.place(level, page.group)
         roomy = reserve_room(state, plan, below)
-        if roomy is not None and page.id not in roomy.dropped:
+        if roomy is not None and page.id in roomy.dropped:  # it went with a subtree that made room, and needs none
+            return replace(roomy, free=roomy.free.set(below, roomy.free[below] + 1))
+        if roomy is not None:
             free = roomy.free.set(place, roomy.free[place] + 1)
             return replace(roomy, free=free, at=roomy.at.set(page.id, below), leaving=(*roomy.leaving, (page.id, level)))
     if status(state, page) is not PageStatus.DROPPABLE:
@@ -92,19 +94,29 @@ def reserve_all(state: State, plan: Plan, places: Iterable[Place]) -> Plan:
 
 
 def act(state: State, plan: Plan) -> State:
-    """R3.14: carry out the evictions of a plan, the coldest level first. R4.5: one submission from one pool group into another.
+    """R3.14: carry out the evictions of a plan, the coldest level first, then by pool group, and in order. Raises `Refused`.
 
-    Drops come before moves, so that what a subtree frees is there. Raises `Refused`.
+    R4.5: one submission from one pool group into another. Where a drop frees more than its own slot, drops come first, so that
+    what a subtree frees is there for the moves.
     """
-    for level in reversed(state.layout.levels):
-        for pid, to in plan.leaving:
-            if to is None and pid in state.pages and state.pages[pid].level is level:
-                state = drop(state, state.pages[pid])
-    for level in reversed(state.layout.levels):
-        moves = [(state.pages[pid], to) for pid, to in plan.leaving if to is not None and pid in state.pages and to == level + 1]
+    places = {pid: place_of(state, state.pages[pid]) for pid, _ in plan.leaving}
+    order = sorted(set(places.values()), key=lambda place: (-place[0], place[1]))
+    drops_first = len(plan.dropped) > sum(to is None for _, to in plan.leaving)
+    for place in order if drops_first else ():
+        state = drop_all(state, [pid for pid, to in plan.leaving if to is None and places[pid] == place])
+    for place in order:
+        moves = [(state.pages[p], to) for p, to in plan.leaving if to is not None and places[p] == place and p in state.pages]
         state = move(state, moves) if moves else state
+        state = drop_all(state, [pid for pid, to in plan.leaving if to is None and places[pid] == place])
     evicted = state.trace.evicted.union(pid for pid, _ in plan.leaving)
     return replace(state, trace=replace(state.trace, evicted=evicted))
+
+
+def drop_all(state: State, pids: Iterable[int]) -> State:
+    """Drop pages, one after the other, but for those that have gone with another."""
+    for pid in pids:
+        state = drop(state, state.pages[pid]) if pid in state.pages else state
+    return state
 
 
 def make_room(state: State, places: Iterable[Place], pinned: Iterable[Page]) -> State:

@@ -9,7 +9,7 @@ from kvref.eviction import act, make_room, new_plan
 from kvref.failure import Failure, NoRoom, invalid, logic
 from kvref.lookup import attempt, group_indices, live, need_active, need_blocks
 from kvref.offload import host, offload, offload_of, plan_offload
-from kvref.pages import add_page, let_go, let_go_stale, unlock, write_history, write_of
+from kvref.pages import add_page, let_go, let_go_stale, renew, unlock, write_history, write_of
 from kvref.state import Key, Page, Request, State, batch_of, mapped, put_request, stale
 from spec import ops
 from spec.config import Level
@@ -70,7 +70,7 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None)
     What it gives up (shrunk tail, stale blocks: R3.7) is free for what it takes (R3.14). Newly completed blocks must fit on the
     host, older deferred pages may (R4.7).
     """
-    tpb, old = state.layout.tpb, r
+    before, tpb, old = state, state.layout.tpb, r
     r = replace(r, capacity=r.capacity if capacity is None else capacity, history=r.history if history is None else history)
     locked = mapped(state, old)
     state = put_request(state, r)
@@ -82,10 +82,11 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None)
     for key, page in locked.items():
         if key in r.pages and stale(state, r, key):  # R3.7: kept, but not locked any more
             state = unlock(state, r, page)
+    state = renew(before, state)  # R10.1: what it gives up and somebody keeps is evictable for this operation
 
     new = keys_of(state, r, range(state.layout.blocks(old.capacity), state.layout.blocks(r.capacity)))
     work = offload_of(state, r, range(old.history // tpb, r.history // tpb))
-    plan = new_plan(state, locked.values())
+    plan = new_plan(state, mapped(state, r).values())
     plan, chosen = plan_offload(state, plan, work, [state.layout.place(Level.GPU, key[0]) for key in new])
     state = act(state, plan)
     for key in new:

@@ -150,7 +150,7 @@ def write_history(state: State, r: Request, old: int, new: int) -> State:
     for key in sorted(r.pages, key=lambda k: (k[1], k[0], k[2])):
         page = state.pages[r.pages[key]]
         newly = state.layout.complete(key[1], new) and not state.layout.complete(key[1], old)
-        if newly and not page.written:
+        if newly and not page.written and page.level is Level.GPU:  # R2.1: a stale page may have been evicted before
             state = write_of(state, r, page)
     return state
 

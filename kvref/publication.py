@@ -67,15 +67,16 @@ def upload(state: State, batch: Batch, rows: tuple[int, ...], stream: str) -> St
     """
     members = [(row, state.requests[name]) for row in rows if (name := batch.rows[row]) is not None]
     pages = [p for _, r in members if r.active for p in mapped(state, r).values() if not state.layout.groups[p.group].ssm]
-    behind = join(*(p.ready for p in pages), batch.reads, batch.uploads[-1].work)
+    behind = join(*(p.ready for p in pages), batch.reads, batch.uploads[-1].work, *batch.refused)
     state, refused, queued = refuses(state, Direction.UPLOAD)
     in_flight = [u.work for u in batch.uploads if pending(u.work, state.gates)]
     stuck = [work for work in batch.refused if pending(work, state.gates)]
     staging = max(batch.staging, len(in_flight) + len(stuck) + 1)
     if refused:
         if queued:
-            waiting = join(state.streams[stream].last, behind)
-            state = put_batch(state, replace(batch, refused=(*stuck, waiting), staging=staging))
+            # R8.4: it stays on the stream, and the next publication runs after what it had to wait for.
+            state = follow(state, stream, behind)
+            state = put_batch(state, replace(batch, refused=(*stuck, state.streams[stream].last), staging=staging))
         raise Failure(
             ErrorKind.COPY_FAILED, f"the upload of {len(rows)} row(s) of batch {batch.name!r} was refused: publish again", state
         )
@@ -130,7 +131,7 @@ def resize_batch(state: State, op: ops.ResizeBatch) -> tuple[State, tuple[bool |
         if name is None or not state.requests[name].active:
             results.append(None)
             continue
-        before = state
+        before = state = replace(state, trace=replace(state.trace, evicted=frozenset()))  # each by itself
         try:
             state = attempt(state, lambda s, n=name, c=capacity, h=history: resized(s, s.requests[n], c, h))  # type: ignore[misc]
             results.append(True)

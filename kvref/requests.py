@@ -8,7 +8,6 @@ from kvref.commit import finish
 from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use
 from kvref.failure import NoRoom, invalid, logic, out_of_range
-from kvref.growth import enter_decode
 from kvref.lookup import any_request, attempt, live, need_level, need_stream, need_tokens, only_group
 from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
@@ -111,13 +110,6 @@ def activate(state: State, r: Request, decode: bool) -> State:
     r = replace(r, status=locked.status, phase=locked.phase, resumed=True)
     state = lock(put_request(state, r), r, mapped(state, r).values())
     return offload(state, chosen)
-
-
-def admit_generation(state: State, op: ops.AdmitGeneration) -> tuple[State, bool]:
-    """R11.2: an active request enters decode, a suspended one resumes with decode; false means not now."""
-    if live(state, op.request).active:
-        return enter_decode(state, ops.EnterDecode(request=op.request))
-    return resume(state, ops.Resume(request=op.request, decode=True))
 
 
 def suspend(state: State, op: ops.Suspend) -> tuple[State, None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kvref import batch, commit, device, growth, pools, publication, queries, reads, requests
+from kvref import batch, commit, device, executor, growth, pools, publication, queries, reads, requests
 from kvref.failure import Failure
 from kvref.layout import layout
 from kvref.maps import Map
@@ -23,7 +23,7 @@ OPERATIONS: dict[type[ops.Operation], Callable[[State, Any], tuple[State, Value]
     ops.Resume: requests.resume,
     ops.Resize: growth.resize,
     ops.EnterDecode: growth.enter_decode,
-    ops.AdmitGeneration: requests.admit_generation,
+    ops.AdmitGeneration: executor.admit_generation,
     ops.Commit: commit.commit,
     ops.StopCommitting: commit.stop_committing,
     ops.Suspend: requests.suspend,
@@ -61,6 +61,7 @@ OPERATIONS: dict[type[ops.Operation], Callable[[State, Any], tuple[State, Value]
     ops.EndCapture: device.end_capture,
     ops.Replay: device.replay,
     ops.DenseOffsets: queries.dense_offsets,
+    ops.Iterate: executor.iterate,
     ops.Stats: queries.stats,
     ops.Sync: device.sync,
 }
