@@ -14,7 +14,7 @@ from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
 from kvgpu.manager import Manager
-from kvgpu.publication import Publication, draft, pack
+from kvgpu.publication import Publication, pack, publication
 from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
 from kvgpu.request import Request
 from kvgpu.staging import StagingPool
@@ -258,7 +258,6 @@ class Batch:
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
         manager = self._manager
         members = [self._members[row] for row in rows]
-        parts = draft(rows, members, self.groups)
         refusal = manager.faults.check("upload")
         if refusal is not None and not refusal.queued:
             raise CopyFailed(
@@ -276,15 +275,16 @@ class Batch:
             # What was queued may still read the buffer (R7.6); the tables stay as they were.
             self._staging.submitted(buffer, stream)
             raise CopyFailed(f"the upload of a publication of batch {self.name!r} was refused after it was queued (R8.6)")
-        publication = pack(parts, self._staging.host_bytes(buffer), self.levels)
+        words = publication(rows, members, self.groups)
+        pack(words, self._staging.host_bytes(buffer), self.levels)
         reads = self._staging.read_access(buffer)
-        self._scatter(stream, buffer.memory, rows, parts.total, (reads,), "R8.4 publication: upload and scatter")
+        self._scatter(stream, buffer.memory, rows, words.total, (reads,), "R8.4 publication: upload and scatter")
         self._staging.submitted(buffer, stream)
         self._published = manager.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these reads, and all that follows on the tables comes after the publication.
         self._reads = Fence()
         for number, (row, member) in enumerate(zip(rows, members, strict=True)):
-            self._words[row] = RowWords(publication, number)
+            self._words[row] = RowWords(words, number)
             if member is not None:
                 manager.acknowledge(member, member.version)
             self._written[row] = self._shows(row)

@@ -60,7 +60,7 @@ class Copies:
         """None yet."""
         self._tx = tx
         self._submissions: list[Submission] = []
-        self._moved: list[Int32] = []
+        self._moved: list[tuple[Int32, Int32, int]] = []
         self._saved: list[_Saved] = []
 
     # ---- submitting ------------------------------------------------------------------------------------------------
@@ -88,7 +88,8 @@ class Copies:
         source, target = tx.pool(source_key), tx.pool(target_key)
         old = pages.slot[numbers]
         done = self._submit(numbers, source, old, target, slots, self._slot_points(source, old), more_owners)
-        tx.put("ready", numbers, fences.add([done]))
+        was, ready = pages.ready[numbers], fences.add([done])
+        tx.put("ready", numbers, ready)
         tx.put_slots(source, "fence", old, fences.add([fences.again(done, COPY_OUT)]))
         tx.put_slots(source, "readers", old, EMPTY)
         tx.vacate(source, old)
@@ -98,7 +99,7 @@ class Copies:
         target.evictable += len(evictable)
         tx.unsettle(evictable)
         tx.core.queues[target_key[0]][target_key[1]].push(evictable)
-        self._moved.append(numbers)
+        self._moved.append((numbers, was, ready))
         for page in numbers[pages.node[numbers] != NO_NODE].tolist():  # R13.3
             tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
             tx.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_key[0], target_key[0]))
@@ -191,11 +192,11 @@ class Copies:
         for submission in self._submissions:
             if submission.direction is not None:
                 core.counters.copied(submission.direction, core.pages.group[submission.numbers])
-        for numbers in self._moved:
-            self._tell_owners(numbers)
+        for numbers, was, ready in self._moved:
+            self._tell_owners(numbers, was, ready)
         self._let_go()
 
-    def _tell_owners(self, numbers: Int32) -> None:
+    def _tell_owners(self, numbers: Int32, was: Int32, ready: int) -> None:
         pages = self._tx.core.pages
         owners = self._tx.core.owners(numbers)
         level = int(pages.level[numbers[0]])
@@ -204,8 +205,9 @@ class Copies:
             owner.maybe_deferred |= level == 0  # R5.3
             if len(owners) == 1 and owner.beam_width == 1:
                 for group in np.unique(pages.group[numbers]).tolist():
-                    own = numbers[pages.group[numbers] == group]
-                    owner.groups[group].moved(pages.block[own], pages.slot[own], level)
+                    mine = pages.group[numbers] == group
+                    own = numbers[mine]
+                    owner.groups[group].moved(own, pages.block[own], pages.slot[own], level, was[mine], ready)
             else:
                 for blocks in owner.groups:
                     blocks.changed()
@@ -224,6 +226,9 @@ class Copies:
             target.fence[slots] = core.fences.merged(target.fence[slots], work)
             newer.update(dict.fromkeys(core.owners(numbers)))
         self._put_back(newer)
+        for request in newer:
+            for blocks in request.groups:
+                blocks.readiness_changed()
         self._let_go()
         return list(newer)
 

@@ -432,14 +432,14 @@ class Manager:
             return growth.retry_deferred(self._core, request)
 
     def readiness(self, requests: Iterable[Request]) -> tuple[Point, ...]:
-        """The readiness of all mapped pages of requests, one point a stream (R7.5)."""
+        """The readiness of all mapped pages that stand in tables, SSM states apart, one point a stream (R7.5)."""
         with self._lock:
-            arrays = [
-                self._core.pages.ready[request.locked_pages(group)]
-                for request in requests
-                for group in range(request.group_count)
-            ]
-            return self._core.fences.points(*arrays)
+            numbers: set[int] = set()
+            for request in requests:
+                for blocks, ssm in zip(request.groups, request.ssm, strict=True):
+                    if not ssm:
+                        numbers.update(blocks.readiness(self._core.pages))
+            return self._core.fences.points(np.fromiter(numbers, np.int32, len(numbers)))
 
     def record(self, stream: Stream, site: str) -> Point:
         """An event after all work submitted to a stream so far."""

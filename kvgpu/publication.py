@@ -1,4 +1,4 @@
-"""What one publication says, packed by array operations into staging memory and kept for as long as a row shows it (R8.4)."""
+"""What one publication says: views of what the members show, packed by array operations into staging memory (R8.4)."""
 
 from __future__ import annotations
 
@@ -20,29 +20,12 @@ NO_LEVELS = np.empty(0, dtype=np.int8)
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The contents of one publication.
+    """The contents of one publication of ``n`` rows. A row keeps it for as long as it shows it.
 
     ``rows[n]``: the rows written. ``lengths[n, groups]``, ``counts[n, groups]``: entries and eligible counts. ``entries``,
-    ``levels``: slot and level of every entry, row by row, group by group. Blocks behind the entries of a row are BAD.
+    ``levels``: the slots and levels of each row and group, row by row; blocks behind them are BAD. They are the members' own
+    arrays, which change no more: nothing is copied.
     """
-
-    rows: Int32
-    starts: Int32
-    lengths: Int32
-    counts: Int32
-    entries: Int32
-    levels: Int8
-
-    def row(self, number: int, group: int) -> tuple[Int32, Int8, int]:
-        """Slots, levels and eligible count of the ``number``-th row written, in the ``group``-th group of the tables."""
-        first = int(self.starts[number, group])
-        end = first + int(self.lengths[number, group])
-        return self.entries[first:end], self.levels[first:end], int(self.counts[number, group])
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """The parts of a publication, as views of what the members show now: nothing is copied yet."""
 
     rows: Int32
     lengths: Int32
@@ -55,9 +38,14 @@ class Draft:
         """How many entries there are."""
         return int(self.lengths.sum())
 
+    def row(self, number: int, group: int) -> tuple[Int32, Int8, int]:
+        """Slots, levels and eligible count of the ``number``-th row written, in the ``group``-th group of the tables."""
+        place = number * self.counts.shape[1] + group
+        return self.entries[place], self.levels[place], int(self.counts[number, group])
 
-def draft(rows: Sequence[int], members: Sequence[Request | None], groups: Sequence[int]) -> Draft:
-    """Look at the dirty ``rows``, whose ``members`` stand in the same order, for the layer groups ``groups`` (R8.4)."""
+
+def publication(rows: Sequence[int], members: Sequence[Request | None], groups: Sequence[int]) -> Publication:
+    """What the dirty ``rows`` show now, for the layer groups ``groups``; ``members`` stand in the order of the rows (R8.4)."""
     entries: list[Int32] = []
     levels: list[Int8] = []
     counts: list[int] = []
@@ -67,8 +55,10 @@ def draft(rows: Sequence[int], members: Sequence[Request | None], groups: Sequen
             entries.append(NO_ENTRIES if member is None else member.indices(group))
             levels.append(NO_LEVELS if member is None else member.levels(group))
             counts.append(0 if member is None else member.eligible(group))
+            if member is not None:
+                member.groups[group].hold()
     shape = (len(rows), len(groups))
-    return Draft(
+    return Publication(
         np.array(rows, dtype=np.int32),
         np.fromiter(map(len, entries), np.int32, len(entries)).reshape(shape),
         np.array(counts, dtype=np.int32).reshape(shape),
@@ -77,21 +67,17 @@ def draft(rows: Sequence[int], members: Sequence[Request | None], groups: Sequen
     )
 
 
-def pack(parts: Draft, staging: npt.NDArray[np.uint8], with_levels: bool) -> Publication:
-    """Copy a draft into ``staging`` (the form of ``publish_kernels``) and keep a copy of it."""
-    dirty, groups = parts.lengths.shape
-    lengths = parts.lengths.reshape(-1)
+def pack(what: Publication, staging: npt.NDArray[np.uint8], with_levels: bool) -> None:
+    """Copy a publication into ``staging``, in the form of ``publish_kernels``."""
+    dirty, groups = what.lengths.shape
+    lengths = what.lengths.reshape(-1)
     ends = np.cumsum(lengths, dtype=np.int32)
-    starts = ends - lengths
-    packed = sections(staging, dirty, groups, parts.total, with_levels)
-    packed.rows[:] = parts.rows
-    packed.starts[:] = starts
+    packed = sections(staging, dirty, groups, what.total, with_levels)
+    packed.rows[:] = what.rows
+    packed.starts[:] = ends - lengths
     packed.lengths[:] = lengths
-    packed.counts[:] = parts.counts.reshape(-1)
-    gather(parts.entries, ends, packed.entries)
-    levels = np.empty(parts.total, dtype=np.int8)
-    gather(parts.levels, ends, levels)
-    if with_levels:
-        packed.levels[:] = levels
-    counts = parts.counts
-    return Publication(parts.rows, starts.reshape(dirty, groups), parts.lengths, counts, packed.entries.copy(), levels)
+    packed.counts[:] = what.counts.reshape(-1)
+    if lengths.size:  # SSM groups alone have no tables
+        gather(what.entries, ends, packed.entries)
+        if with_levels:
+            gather(what.levels, ends, packed.levels)

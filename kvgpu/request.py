@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,7 +56,7 @@ class GroupBlocks:
     ``NO_PAGE``.
     """
 
-    __slots__ = ("_index", "_level", "_view_valid", "kept", "locked", "page")
+    __slots__ = ("_held", "_index", "_level", "_on_host", "_ready", "_view_valid", "kept", "locked", "page")
 
     def __init__(self) -> None:
         """No blocks."""
@@ -66,6 +66,9 @@ class GroupBlocks:
         self._index: list[Int32] = [np.full(8, BAD, dtype=np.int32)]
         self._level: list[Int8] = [np.full(8, BAD, dtype=np.int8)]
         self._view_valid = [True]
+        self._held = False
+        self._on_host: int | None = 0
+        self._ready: dict[int, int] | None = {}
 
     def reserve(self, blocks: int, beams: int) -> None:
         """Make room for more blocks or beam rows."""
@@ -80,25 +83,80 @@ class GroupBlocks:
         self._index = [np.full(new_room, BAD, dtype=np.int32) for _ in range(page.shape[0])]
         self._level = [np.full(new_room, BAD, dtype=np.int8) for _ in range(page.shape[0])]
         self._view_valid = [False] * page.shape[0]
+        self._on_host = self._ready = None
 
     def changed(self) -> None:
-        """What the views show must be worked out anew."""
+        """What the views show, and what they wait for, must be worked out anew."""
         self._view_valid = [False] * len(self._view_valid)
+        self._on_host = self._ready = None
 
-    def moved(self, blocks: Int32, slots: Int32, level: int) -> None:
-        """Locked pages of beam row 0 moved: keep a valid view in step, at the cost of those blocks alone."""
-        if self._view_valid[0]:
-            self._index[0][blocks] = slots
-            self._level[0][blocks] = level
+    def readiness_changed(self) -> None:
+        """What mapped pages wait for must be worked out anew."""
+        self._ready = None
+
+    def moved(self, numbers: Int32, blocks: Int32, slots: Int32, level: int, was: Int32, ready: int) -> None:
+        """Pages moved, and those of them that are locked here are in beam row 0: keep what is known in step, at their cost alone.
+
+        ``was``: the fence of each before; ``ready``: that of all now.
+        """
+        mine = blocks < self.page.shape[1]
+        mine[mine] = self.locked[0, blocks[mine]] & (self.page[0, blocks[mine]] == numbers[mine])
+        blocks, slots, was = blocks[mine], slots[mine], was[mine]
+        if not blocks.size:
+            return
+        if self._ready is not None:
+            for number, count in zip(*(part.tolist() for part in np.unique(was, return_counts=True)), strict=True):
+                self._ready[number] -= count
+                if not self._ready[number]:
+                    del self._ready[number]
+            self._ready[ready] = self._ready.get(ready, 0) + len(blocks)
+        if not self._view_valid[0]:
+            return
+        if self._held:
+            self._index[0], self._level[0], self._held = self._index[0].copy(), self._level[0].copy(), False
+        self._index[0][blocks] = slots
+        self._level[0][blocks] = level
+        if self._on_host is not None:
+            first = int(blocks.min())
+            if level != 1:
+                self._on_host = min(self._on_host, first)
+            elif first <= self._on_host:
+                self._on_host += _leading_ones(self._level[0][self._on_host :])
 
     def view(self, pages: PageTable, beam: int) -> tuple[Int32, Int8]:
         """Index and level of each column, BAD and -1 where nothing is locked (R6.2)."""
         if not self._view_valid[beam]:
             page, locked = self.page[beam], self.locked[beam]
-            np.copyto(self._index[beam], np.where(locked, pages.slot[page], BAD))
-            np.copyto(self._level[beam], np.where(locked, pages.level[page], BAD))
+            self._index[beam] = np.where(locked, pages.slot[page], np.int32(BAD))
+            self._level[beam] = np.where(locked, pages.level[page], np.int8(BAD))
             self._view_valid[beam] = True
+            self._held = self._held and beam != 0
         return self._index[beam], self._level[beam]
+
+    def hold(self) -> None:
+        """Whoever has the views of beam row 0 keeps them: a later change makes new ones."""
+        self._held = True
+
+    def on_host(self, pages: PageTable, beam: int) -> int:
+        """How many leading columns are mapped on the host."""
+        if beam:
+            return _leading_ones(self.view(pages, beam)[1])
+        if self._on_host is None:
+            self._on_host = _leading_ones(self.view(pages, 0)[1])
+        return self._on_host
+
+    def readiness(self, pages: PageTable) -> Iterable[int]:
+        """The fences of all mapped pages, each number once (R7.5)."""
+        if self._ready is None:
+            numbers, counts = np.unique(pages.ready[self.page[self.locked]], return_counts=True)
+            self._ready = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+        return self._ready
+
+
+def _leading_ones(levels: Int8) -> int:
+    others = levels != 1
+    first = int(np.argmax(others)) if len(levels) else 0
+    return first if len(levels) and others[first] else len(levels)
 
 
 @dataclass(slots=True, eq=False)
@@ -200,8 +258,7 @@ class Request:
         """How many leading blocks of complete history are mapped on the host in a beam row (R6.3)."""
         if not (self.active and self.decoding and self.sparse[group]):
             return 0
-        on_host = self.levels(group, beam)[: self.history_blocks] == 1
-        return len(on_host) if bool(on_host.all()) else int(np.argmin(on_host))
+        return min(self.groups[group].on_host(self.table, beam), self.history_blocks)
 
     def pages(self, group: int) -> Int32:
         """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""

@@ -180,6 +180,10 @@ class Transaction:
     def join_readiness(self, numbers: Int32, points: Iterable[Point]) -> None:
         """The readiness of pages includes these points from now on."""
         self.put("ready", numbers, self.core.fences.merged(self.core.pages.ready[numbers], points))
+        for owner in self.core.owners(numbers):
+            for blocks in owner.groups:
+                blocks.readiness_changed()
+                self._undo.append(blocks.readiness_changed)
 
     def release(self, numbers: Int32, request: Request) -> None:
         """A request keeps pages no more, and has not locked them. Those that nobody keeps and the tree has not are freed."""
