@@ -103,7 +103,7 @@ class _Replay:
         setup = setup_for(self.scenario, self.options)
         built: list[System | Raised] = []
         for factory in self.factories:
-            system = _guarded(lambda factory=factory: factory(setup))  # type: ignore[misc]
+            system = guarded(lambda factory=factory: factory(setup))  # type: ignore[misc]
             built.append(system)
             if not isinstance(system, Raised):
                 self.systems.append(system)
@@ -121,20 +121,20 @@ class _Replay:
         return None
 
     def close(self) -> Failure | None:
-        closed = [_guarded(system.close) for system in self.systems]
+        closed = [guarded(system.close) for system in self.systems]
         self.systems = []
         if any(isinstance(one, Raised) for one in closed):
             return self._raised(self.scenario.steps[-1], "while it was closed", closed)
         return None
 
     def _step(self, step: Step) -> Failure | None:
-        outcomes: list[Outcome | Raised] = [_guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
+        outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
         if any(isinstance(one, Raised) for one in outcomes):
             return self._raised(step, f"in {step.op.verb}", outcomes)
-        seen: list[Index | Raised] = [_guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
+        seen: list[Index | Raised] = [guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
         if any(isinstance(one, Raised) for one in seen):
             return self._raised(step, f"while it was observed after {step.op.verb}", seen)
-        compared = _guarded(lambda: self._compare(step, outcomes, seen))
+        compared = guarded(lambda: self._compare(step, outcomes, seen))
         if isinstance(compared, Raised):
             both: list[object] = [compared, compared]
             return self._raised(step, "a comparison: what was observed is malformed", both)
@@ -156,7 +156,7 @@ class _Replay:
             memory.update(step.number, step.op, outcome, before, now)
             sides.append(Side(name, memory, before, now, outcome))
         comparison = Comparison.of(step, sides[0], sides[1], self.shared)
-        return comparison, tuple(_all(comparison))
+        return comparison, tuple(all_differences(comparison))
 
     def _failure(self, step: Step, comparison: Comparison, differences: tuple[Difference, ...]) -> Failure:
         touched: dict[str, int] = {}
@@ -188,7 +188,8 @@ class _Replay:
         return Failure(step.number, step.op.verb, step.position, step.last_line, (difference,), gates=gates)
 
 
-def _all(c: Comparison) -> Iterator[Difference]:
+def all_differences(c: Comparison) -> Iterator[Difference]:
+    """Everything that one step shows to differ: faults, inconsistencies, outcomes, expectations, state, tables."""
     yield from _faults(c)
     yield from inconsistencies(c.reference, c)
     yield from inconsistencies(c.implementation, c)
@@ -206,7 +207,8 @@ def _faults(c: Comparison) -> Iterator[Difference]:
             yield Difference(Kind.FAULT, f"{side.name} reports", *values, identity=f"fault: {lines[0]}", detail=tuple(lines))
 
 
-def _guarded(call: Callable[[], T]) -> T | Raised:
+def guarded(call: Callable[[], T]) -> T | Raised:
+    """What a call returns, or the exception that it let out."""
     try:
         return call()
     except Exception as error:  # a system's bug of any kind must become a report
