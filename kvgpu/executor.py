@@ -1,9 +1,11 @@
-"""The executor's side of the cache: admission, dense block offsets and their guard (section 11)."""
+"""The executor's side of the cache: iterations, admission, dense block offsets and their guard (section 11)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,153 @@ class LayerOffsets:
     scale: int
     base: int
     by_request: Mapping[str, Int64]
+
+
+class Fate(StrEnum):
+    """How a scheduled request fared in an iteration (R11.1)."""
+
+    RAN = "ran"
+    WAITING = "waiting"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """One request of an iteration. ``capacity``, ``history``: in tokens, ``None`` keeps. ``decode``: it is to be in decode."""
+
+    request: Request
+    capacity: int | None = None
+    history: int | None = None
+    decode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the consumer of an iteration gets: published tables, and who runs.
+
+    ``offsets``: dense block offsets by layer, of the layers that were asked for.
+    """
+
+    batch: Batch
+    stream: Stream
+    running: tuple[Request, ...]
+    offsets: Mapping[str, LayerOffsets]
+
+
+Connector: TypeAlias = Callable[[str], bool]
+"""Accepts or refuses a request, by name, that has been prepared (R11.5). Called without the manager's lock."""
+Consumer: TypeAlias = Callable[[Turn], None]
+"""Submits the device work that reads the tables, on the turn's stream; it need not wait for the publication, nor record reads."""
+
+
+def accept_all(_name: str) -> bool:
+    """The connector that refuses nothing."""
+    return True
+
+
+class Executor:
+    """Runs iterations over a batch, on one execution stream (R11.1)."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        batch: Batch,
+        stream: Stream,
+        consumer: Consumer,
+        connector: Connector = accept_all,
+        *,
+        first_stream: Stream | None = None,
+    ) -> None:
+        """``consumer``: submits the model's work. ``connector``: may refuse a request in an iteration.
+
+        ``stream``: of the publication and the consumer. ``first_stream``: given to a request that resumes and has none yet;
+        ``stream`` if left out.
+        """
+        self._manager = manager
+        self._batch = batch
+        self._stream = stream
+        self._consumer = consumer
+        self._connector = connector
+        self._first_stream = first_stream or stream
+
+    def iterate(self, scheduled: Sequence[Scheduled], layers: Sequence[str] = ()) -> dict[str, Fate]:
+        """One iteration: prepare, ask the connector, publish once, build dense offsets, run, record reads (R11.1).
+
+        ``layers``: those that dense offsets are built for. Returns how each request fared, by name, in the order given.
+
+        Raises, before anything happens, ``LogicError`` (a closed batch or request, one that is no member, a capture),
+        ``OutOfRange`` (an unknown layer) and ``InvalidArgument`` (a request named twice). An error while a request is prepared, or
+        one that the connector raises, ends the iteration: what was prepared stays, nothing is published. An error of the
+        publication is as R8.6 says. ``LogicError`` of the dense offsets comes after the publication, which stands (R11.4).
+        """
+        self._check(scheduled, layers)
+        before = {entry.request.name: entry.request.capacity for entry in scheduled}
+        fates = {entry.request.name: Fate.RAN if self._prepare(entry) else Fate.WAITING for entry in scheduled}
+        for name, fate in fates.items():
+            if fate is Fate.RAN and not self._connector(name):
+                fates[name] = Fate.REFUSED
+        for entry in scheduled:
+            if fates[entry.request.name] is not Fate.RAN:
+                self._give_back(entry.request, before[entry.request.name])
+        running = tuple(entry.request for entry in scheduled if fates[entry.request.name] is Fate.RAN)
+        # Nobody may change a table between the publication and the record of its reads.
+        with self._manager.exclusive():
+            self._batch.publish(self._stream)
+            offsets = dense_offsets(self._manager, self._batch, running, layers) if layers else {}
+            self._consumer(Turn(self._batch, self._stream, running, offsets))
+            self._batch.record_read(self._stream)
+        return fates
+
+    def close(self) -> None:
+        """Teardown: rows are removed, then their requests closed, the tables freed last (R11.5). Idempotent."""
+        with self._manager.exclusive():
+            members = [member for member in self._batch.members if member is not None]
+            for member in members:
+                self._batch.remove(member)
+            for member in members:
+                self._manager.close(member)
+            self._batch.close()
+
+    def _check(self, scheduled: Sequence[Scheduled], layers: Sequence[str]) -> None:
+        batch = self._batch
+        with self._manager.shared():
+            if not batch.open:
+                raise LogicError(f"batch {batch.name!r} is closed: iterate over an open one (R8.2)")
+            for entry in scheduled:
+                if entry.request.closed:
+                    raise LogicError(f"request {entry.request.name!r} is closed: take it off the schedule (R3.13)")
+            for layer in layers:
+                self._manager.layout.buffer(layer)
+            names = [entry.request.name for entry in scheduled]
+            twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+            if twice is not None:
+                raise InvalidArgument(f"request {twice!r} is scheduled twice: name it once, with its final lengths (R11.1)")
+            for entry in scheduled:
+                if entry.request.batch is not batch:
+                    raise LogicError(f"request {entry.request.name!r} is not in batch {batch.name!r}: add it first (R11.1)")
+            if self._manager.capturing is not None:
+                raise LogicError(
+                    f"an iteration of batch {batch.name!r} during the capture on stream "
+                    f"{self._manager.capturing.name!r}: end it first (R8.8)"
+                )
+
+    def _prepare(self, entry: Scheduled) -> bool:
+        """Bring a request where the schedule wants it; false at the first step that is not possible now."""
+        manager, request = self._manager, entry.request
+        if not request.active:
+            stream = self._first_stream if request.stream is None else None
+            if not manager.resume(request, stream, decode=True if entry.decode else None):
+                return False
+        lengths_given = entry.capacity is not None or entry.history is not None
+        if lengths_given and not manager.resize(request, entry.capacity, entry.history):
+            return False
+        return not entry.decode or request.decoding or manager.enter_decode(request)
+
+    def _give_back(self, request: Request, capacity: int) -> None:
+        """Give back what was grown for a request that does not run, but no history (R11.5)."""
+        kept = max(capacity, request.history)
+        if request.active and request.capacity > kept:
+            self._manager.resize(request, kept)
 
 
 def admit_generation(manager: Manager, request: Request, stream: Stream) -> bool:

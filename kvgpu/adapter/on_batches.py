@@ -1,4 +1,4 @@
-"""Operations on batches (section 8), and the dense block offsets of the executor (section 11)."""
+"""Operations on batches (section 8), and the iterations and dense block offsets of the executor (section 11)."""
 
 from __future__ import annotations
 
@@ -63,6 +63,35 @@ def _dense_offsets(run: Run, op: ops.DenseOffsets) -> OffsetTable:
     )
 
 
+def _iterate(run: Run, op: ops.Iterate) -> dict[str, str]:
+    names = run.names
+    batch = names.batch(op.batch)
+    requests = [names.request(entry.request) for entry in op.requests]
+    scheduled = [
+        executor.Scheduled(names.live(request.name), entry.capacity, entry.history, entry.decode)
+        for request, entry in zip(requests, op.requests, strict=True)
+    ]
+    stream = names.stream(op.stream)
+    group = names.table_group(op.group)
+    accepted = {entry.request: entry.accept for entry in op.requests}
+
+    def read(turn: executor.Turn) -> None:
+        table = run.reader.read_table(turn.batch, group, turn.stream, capturing=False)
+        if table is not None and op.as_ is not None:
+            names.reads[op.as_] = table
+        run.marks.user_work(turn.stream)
+
+    upload = batch.upload
+    try:
+        # A scenario's request that resumes without a stream gets `exec` (R3.2).
+        turns = executor.Executor(run.manager, batch, stream, read, accepted.__getitem__, first_stream=names.stream("exec"))
+        fates = turns.iterate(scheduled, op.layers)
+    finally:
+        if batch.upload is not upload:  # an iteration that is refused later has published all the same (R11.4)
+            run.marks.user_work(stream)
+    return {name: fate.value for name, fate in fates.items()}
+
+
 HANDLERS: Handlers = {
     ops.MakeBatch: _make,
     ops.Add: _add,
@@ -72,4 +101,5 @@ HANDLERS: Handlers = {
     ops.ResizeBatch: _resize,
     ops.CloseBatch: _close,
     ops.DenseOffsets: _dense_offsets,
+    ops.Iterate: _iterate,
 }

@@ -14,10 +14,12 @@ from spec.errors import ErrorKind
 from spec.harness.naming import Index
 from spec.observation import BAD, BatchView, Observation, RequestStatus, SnapshotView, TableWords
 from spec.ops import (
+    AdmitGeneration,
     BeginCapture,
     CloseGate,
     Create,
     EndCapture,
+    Iterate,
     OpenGate,
     Operation,
     ReadTable,
@@ -220,6 +222,11 @@ class Memory:
                     self.streams[op.request] = op.stream
             case SetStream() if outcome.error is None:
                 self.streams[op.request] = op.stream
+            case AdmitGeneration() if outcome.error in (None, ErrorKind.COPY_FAILED):
+                self.streams.setdefault(op.request, "exec")
+            case Iterate() if outcome.error is None:
+                for entry in op.requests:
+                    self.streams.setdefault(entry.request, "exec")
 
     def _labels(self, step: int, op: Operation, now: Observation) -> None:
         match op:
@@ -242,6 +249,12 @@ class Memory:
                 if op.stream == self.capturing:
                     self.captured = target
                 self.reads[op.as_] = target
+            case Iterate():
+                if op.as_ is not None and op.batch in self.batches:
+                    tables = self.batches[op.batch]
+                    # Without a group it is the first that has tables (R11.1).
+                    group = op.group if op.group is not None else next(g for g in self.groups if g in tables.last.words)
+                    self.reads[op.as_] = ReadTarget(tables, group)
             case Replay():
                 found = self.graphs.get(op.graph)
                 if found is not None:

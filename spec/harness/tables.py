@@ -13,7 +13,7 @@ from spec.harness.state import snapshot_differences
 from spec.observation import BatchView, Order, ReadView, TableWords
 from spec.payload import Content
 
-PUBLISHING = frozenset({"publish", "resize_batch"})
+PUBLISHING = frozenset({"publish", "resize_batch", "iterate"})
 """The verbs that may change what is published."""
 
 
