@@ -55,6 +55,12 @@ class Versions:
         """The step after which a version was first seen; ``None``: never."""
         return self._seen.get(request, {}).get(version)
 
+    def copy(self) -> Versions:
+        """The same, to go on by itself."""
+        other = Versions()
+        other._seen = {request: dict(seen) for request, seen in self._seen.items()}
+        return other
+
 
 @dataclass(frozen=True, slots=True)
 class RowRecord:
