@@ -67,6 +67,7 @@ class Batch:
         self._written: list[tuple[int, int]] = [NEVER] * rows
         self._words: list[RowWords | None] = [None] * rows
         self._reads = Fence()
+        self._refused = Fence()
         self._open = True
         self._uid = next(_numbers)
         with manager.exclusive():
@@ -266,14 +267,17 @@ class Batch:
         live = [member for member in members if member is not None]
         manager.wait(stream, manager.readiness(live), "R7.5 publication: readiness of the pages in its rows")
         manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
+        manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
         if self._published is None:
             manager.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
         else:
             manager.wait(stream, (self._published,), "R7.5 publication: the previous publication")
         buffer = self._staging.acquire()
         if refusal is not None:
-            # What was queued may still read the buffer (R7.6); the tables stay as they were.
+            # What was queued may still read the buffer (R7.6), and the next publication follows it; the tables stay as they were.
             self._staging.submitted(buffer, stream)
+            queued = manager.record(stream, "R8.4 what a refused upload had queued")
+            self._refused = Fence((*self._refused.points, queued))
             raise CopyFailed(f"the upload of a publication of batch {self.name!r} was refused after it was queued (R8.6)")
         words = publication(rows, members, self.groups)
         pack(words, self._staging.host_bytes(buffer), self.levels)
@@ -281,8 +285,8 @@ class Batch:
         self._scatter(stream, buffer.memory, rows, words.total, (reads,), "R8.4 publication: upload and scatter")
         self._staging.submitted(buffer, stream)
         self._published = manager.record(stream, "R7.5 publication: the tables are written")
-        # The publication comes after these reads, and all that follows on the tables comes after the publication.
-        self._reads = Fence()
+        # The publication comes after these, and all that follows on the tables comes after the publication.
+        self._reads = self._refused = Fence()
         for number, (row, member) in enumerate(zip(rows, members, strict=True)):
             self._words[row] = RowWords(words, number)
             if member is not None:
