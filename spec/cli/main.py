@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "run": "spec.cli.run:run",
     "check": "spec.cli.check:check",
     "fuzz": "spec.cli.fuzz:fuzz",
+    "gates": "spec.cli.gates:gates",
     "rules": "spec.cli.rules:rules",
     "schema": "spec.cli.schema:schema",
 }
