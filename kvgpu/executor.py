@@ -105,7 +105,7 @@ class Executor:
         ``layers``: those that dense offsets are built for. Returns how each request fared, by name, in the order given.
 
         Raises, before anything happens, ``LogicError`` (a closed batch or request, one that is no member, a capture),
-        ``OutOfRange`` (an unknown layer) and ``InvalidArgument`` (a request named twice). An error while a request is prepared, or
+        ``OutOfRange`` (an unknown layer), ``InvalidArgument`` (a request named twice). An error while a request is prepared, or
         one that the connector raises, ends the iteration: what was prepared stays, nothing is published. An error of the
         publication is as R8.6 says. ``LogicError`` of the dense offsets comes after the publication, which stands (R11.4).
         """

@@ -7,9 +7,8 @@ those of ``kvgpu.errors``. Groups are layer-group numbers, levels are 0, 1, 2. N
 from __future__ import annotations
 
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.faults import FaultPlan
 from kvgpu.fences import Fence, Point
 from kvgpu.inspection import PageInfo, PoolInfo
+from kvgpu.locks import ManagerLock
 from kvgpu.pages import PageTable
 from kvgpu.payloads import PageRead, WriteTarget
 from kvgpu.pools import FREE, TAKEN, SlotPool
@@ -43,7 +43,7 @@ class Manager:
         layout = build_layout(config)
         self._layout = layout
         self._device = device
-        self._lock = threading.RLock()
+        self._lock = ManagerLock()
         self._folder = tempfile.TemporaryDirectory(prefix="kvgpu-") if len(layout.levels) > 2 else None
         self._core = build_core(layout, device, Path(self._folder.name) if self._folder is not None else Path())
         self._core.hook = payload_hook
@@ -87,23 +87,24 @@ class Manager:
         """The layer's own offset, in pages of the buffer (R1.7)."""
         return self._layout.buffer(layer, role)[1].index_offset
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """The manager-wide lock, for changes and snapshots (R12.1). Re-entrant."""
-        with self._lock:
-            yield
+    @property
+    def lock(self) -> ManagerLock:
+        """The manager-wide lock: its hook tells when a thread has reached it and has to wait (R12.2)."""
+        return self._lock
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """The manager-wide lock, for pure reads (R12.1). Re-entrant."""
-        with self._lock:
-            yield
+    def exclusive(self) -> AbstractContextManager[None]:
+        """The manager-wide lock, for changes and snapshots (R12.1). Re-entrant; ``LockUpgrade`` inside ``shared``."""
+        return self._lock.exclusive()
+
+    def shared(self) -> AbstractContextManager[None]:
+        """The manager-wide lock, for pure reads (R12.1). Re-entrant, also inside ``exclusive``."""
+        return self._lock.shared()
 
     # ---- requests (section 3) --------------------------------------------------------------------------------------
 
     def request(self, name: str) -> Request:
         """The request of that name, closed or not. ``OutOfRange`` if there never was one (R3.13)."""
-        with self._lock:
+        with self._lock.shared():
             found = self._by_name.get(name)
             if found is None:
                 raise OutOfRange(f"no request {name!r}: there is {', '.join(self._by_name) or 'none'}")
@@ -111,14 +112,14 @@ class Manager:
 
     def requests(self) -> tuple[Request, ...]:
         """Every request by name, in order of creation; of several with one name the last."""
-        with self._lock:
+        with self._lock.shared():
             return tuple(self._by_name.values())
 
     def create(
         self, name: str, tokens: Sequence[int] | None = None, prompt_length: int | None = None, priority: int = DEFAULT_PRIORITY
     ) -> Request:
         """A new suspended request, matched against the tree (R3.1). ``request.history`` is the number of tokens matched."""
-        with self._lock:
+        with self._lock.exclusive():
             self._check_create(name, tokens, prompt_length)
             self._by_name.pop(name, None)
             self._made += 1
@@ -144,7 +145,7 @@ class Manager:
 
     def resume(self, request: Request, stream: Stream | None = None, decode: bool | None = None) -> bool:
         """Make it active (R3.2-R3.5)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             if stream is None and request.stream is None:
                 raise InvalidArgument(f"resume of {request.name}: it has no stream yet, so one must be given")
@@ -158,7 +159,7 @@ class Manager:
 
     def resize(self, request: Request, capacity: int | None = None, history: int | None = None) -> bool:
         """Set the lengths, in tokens (R3.6)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             lengths = growth.check_lengths(request, capacity, history)
             self._active(request, "resize")
@@ -167,7 +168,7 @@ class Manager:
 
     def enter_decode(self, request: Request) -> bool:
         """Enter decode, or retry deferred pages (R3.8)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._active(request, "enter_decode")
             if request.decoding:
                 return growth.resize(self._core, request, request.capacity, request.history)
@@ -175,26 +176,26 @@ class Manager:
 
     def commit(self, request: Request, tokens: Sequence[int], end: bool = False) -> None:
         """Append tokens and publish full blocks (R3.9)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             committing.check_commit(request, tokens)
             committing.commit(self._core, request, list(tokens), end)
 
     def stop_committing(self, request: Request) -> None:
         """End committing without adding anything (R3.9)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             committing.end_committing(self._core, request)
 
     def suspend(self, request: Request) -> None:
         """Turn locks into holds (R3.10)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._active(request, "suspend")
             committing.suspend_request(self._core, request)
 
     def close(self, request: Request) -> None:
         """Release everything, leave the row (R3.10). Idempotent."""
-        with self._lock:
+        with self._lock.exclusive():
             if request.closed:
                 return
             self._own(request)
@@ -205,7 +206,7 @@ class Manager:
 
     def prefetch(self, request: Request, level: int) -> bool:
         """Bring a suspended request's pages up (R3.11)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             seeding.check_level(self._core, level)
             if request.active:
@@ -214,25 +215,25 @@ class Manager:
 
     def offload(self, request: Request, blocks: Sequence[int], groups: Sequence[int] | None = None) -> None:
         """The bare offload (R4.9). ``groups``: ``None`` for all sparse ones."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             growth.offload_blocks(self._core, request, blocks, groups)
 
     def set_beam_width(self, request: Request, width: int) -> bool:
         """Split the blocks behind the prompt into beam rows (R3.12)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             return growth.set_beam_width(self._core, request, width)
 
     def set_stream(self, request: Request, stream: Stream) -> None:
         """Change the stream; the new one runs after the old (R7.8)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             self._change_stream(request, stream)
 
     def snapshot(self, request: Request, group: int, beam: int = 0) -> Snapshot:
         """A snapshot (R6.1)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._own(request)
             self._group(group)
             if not 0 <= beam < request.beam_width:
@@ -241,13 +242,13 @@ class Manager:
 
     def wait_snapshot(self, snapshot: Snapshot, stream: Stream) -> None:
         """Order a stream after the readiness in a snapshot (R6.1)."""
-        with self._lock:
+        with self._lock.exclusive():
             points = Fence(point for fence in snapshot.ready if fence is not None for point in fence.points).points
             self._core.fences.wait(stream, points, "R6.1 readiness in a snapshot")
 
     def acknowledge(self, request: Request, version: int) -> bool:
         """Acknowledge a version; true if it is the newest (R6.5)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             if version != request.version:
                 return False
@@ -256,7 +257,7 @@ class Manager:
 
     def bind_row(self, request: Request, row: int) -> None:
         """Give a row to a request in no batch (R6.6)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._own(request)
             if request.closed or row < 0 or request.batch is not None:
                 why = "it is closed" if request.closed else f"row {row} is negative" if row < 0 else "it is in a batch"
@@ -266,7 +267,7 @@ class Manager:
 
     def record_read(self, request: Request, stream: Stream) -> None:
         """Order later use of all that it has mapped after the reads so far on a stream (R7.7)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._active(request, "record_read")
             if request.batch is not None:
                 raise LogicError(f"record_read of {request.name}: it is in batch {request.batch.name}, record the batch's reads")
@@ -327,18 +328,18 @@ class Manager:
 
     def writable(self, request: Request, blocks: Sequence[int], groups: Sequence[int] | None = None) -> list[WriteTarget]:
         """The pages that a ``write`` of these blocks goes to, all beam rows; the errors of R2.1."""
-        with self._lock:
+        with self._lock.shared():
             self._live(request)
             return payloads.writable(self._core, request, blocks, groups)
 
     def unwritten(self, request: Request, first: int, end: int) -> list[WriteTarget]:
         """Mapped pages at level 0 of blocks ``first..end-1`` that nobody has written, all groups and beam rows (for the hook)."""
-        with self._lock:
+        with self._lock.exclusive():
             return payloads.unwritten(self._core, request, first, end)
 
     def write_payloads(self, request: Request, writes: Sequence[tuple[WriteTarget, bytes]]) -> None:
         """Write whole pages on the request's stream, in one submission. Bytes: pools in the order of R1.6."""
-        with self._lock:
+        with self._lock.exclusive():
             payloads.write(self._core, request, writes)
 
     def read_page(self, request: Request, group: int, block: int, beam: int, stream: Stream) -> PageRead:
@@ -346,14 +347,14 @@ class Manager:
 
         ``LogicError`` if no page is mapped there.
         """
-        with self._lock:
+        with self._lock.exclusive():
             self._live(request)
             self._group(group)
             return payloads.read(self._core, request, group, block, beam, stream)
 
     def payload_now(self, page: int) -> bytes:
         """The bytes of a page as they are now, pools in the order of R1.6; for observers only."""
-        with self._lock:
+        with self._lock.shared():
             return self._core.pool(self._core.key_of(page)).bytes_now(int(self._core.pages.slot[page]))
 
     # ---- tree and pools (section 10) -------------------------------------------------------------------------------
@@ -368,23 +369,23 @@ class Manager:
         content: Callable[[tuple[int, ...], int, int], bytes],
     ) -> None:
         """Put blocks and pages into the tree (R10.5). ``content(prefix, group, block)``: the bytes of a new page."""
-        with self._lock:
+        with self._lock.exclusive():
             seeding.seed(self._core, tokens, level, groups, priority, content)
 
     def evict(self, level: int, pool_group: int, pages: int) -> None:
         """Move or drop the first evictable pages of a pool group (R10.5)."""
-        with self._lock:
+        with self._lock.exclusive():
             self._pool(level, pool_group)
             seeding.evict(self._core, level, pool_group, pages)
 
     def clear_reusable(self) -> None:
         """Drop every droppable page (R10.5)."""
-        with self._lock:
+        with self._lock.exclusive():
             seeding.clear(self._core)
 
     def take_slots(self, label: str, level: int, pool_group: int, count: int | None) -> None:
         """Take free slots (``None``: all) and keep them under a label (R10.5)."""
-        with self._lock:
+        with self._lock.exclusive():
             pool = self._pool(level, pool_group)
             wanted = pool.free if count is None else count
             if count is not None and count < 1:
@@ -401,7 +402,7 @@ class Manager:
 
     def give_slots(self, label: str) -> None:
         """Give them back. ``OutOfRange`` for an unknown label."""
-        with self._lock:
+        with self._lock.exclusive():
             if label not in self._taken:
                 raise OutOfRange(f"no slots are kept under {label!r}: there is {', '.join(self._taken) or 'none'}")
             pool, slots = self._taken.pop(label)
@@ -412,14 +413,14 @@ class Manager:
 
     def join(self, request: Request, batch: Membership, row: int) -> None:
         """Note that a request is in a batch now (R8.2), which has made its checks. The version is newer if the row changes."""
-        with self._lock:
+        with self._lock.exclusive():
             if request.row != row:
                 self._core.renew(request)
             request.batch, request.row = batch, row
 
     def leave(self, request: Request) -> None:
         """Note that it is in no batch any more; it has no row then."""
-        with self._lock:
+        with self._lock.exclusive():
             request.batch, request.row = None, None
             self._core.renew(request)
 
@@ -428,12 +429,12 @@ class Manager:
 
         Returns whether any moved. ``OutOfPages`` if one finds no host slot (R8.6), ``CopyFailed``. Cheap if none is deferred.
         """
-        with self._lock:
+        with self._lock.exclusive():
             return growth.retry_deferred(self._core, request)
 
     def readiness(self, requests: Iterable[Request]) -> tuple[Point, ...]:
         """The readiness of all mapped pages that stand in tables, SSM states apart, one point a stream (R7.5)."""
-        with self._lock:
+        with self._lock.exclusive():
             numbers: set[int] = set()
             for request in requests:
                 for blocks, ssm in zip(request.groups, request.ssm, strict=True):
@@ -443,12 +444,12 @@ class Manager:
 
     def record(self, stream: Stream, site: str) -> Point:
         """An event after all work submitted to a stream so far."""
-        with self._lock:
+        with self._lock.exclusive():
             return self._core.fences.record(stream, site)
 
     def wait(self, stream: Stream, points: Iterable[Point], site: str) -> None:
         """Order a stream after points."""
-        with self._lock:
+        with self._lock.exclusive():
             self._core.fences.wait(stream, points, site)
 
     def reads_of_slots(self, reads: Point, slots: Iterable[tuple[int, int, npt.NDArray[np.int32]]]) -> None:
@@ -457,7 +458,7 @@ class Manager:
         Also orders the streams of the active owners of the pages that are in these slots now. The members' own streams are the
         batch's affair (``wait``).
         """
-        with self._lock:
+        with self._lock.exclusive():
             core = self._core
             fence = [core.fences.again(reads, "R7.7 slot: reads of it")]
             streams: dict[str, Stream] = {}
@@ -474,7 +475,7 @@ class Manager:
 
     def begin_capture(self, stream: Stream) -> None:
         """Note that a capture runs on a stream (R8.8), and begin it. ``LogicError`` while one runs."""
-        with self._lock:
+        with self._lock.exclusive():
             if self._capture is not None:
                 raise LogicError(f"begin_capture on {stream.name}: a capture runs on stream {self._capture.name}; end it first")
             self._device.begin_capture(stream)
@@ -482,7 +483,7 @@ class Manager:
 
     def end_capture(self, stream: Stream) -> Graph:
         """End the capture. ``LogicError`` without one on that stream (R8.8)."""
-        with self._lock:
+        with self._lock.exclusive():
             if self._capture is not stream:
                 where = "none runs" if self._capture is None else f"it runs on stream {self._capture.name}"
                 raise LogicError(f"end_capture on {stream.name}: no capture runs there, {where}")
@@ -498,27 +499,27 @@ class Manager:
 
     def page_infos(self) -> list[PageInfo]:
         """Every page, those of the tree alone included, in order of age."""
-        with self._lock:
+        with self._lock.shared():
             return inspection.page_infos(self._core)
 
     def pool_info(self, level: int, pool_group: int) -> PoolInfo:
         """Slots, free slots, their fences, and the evictable pages in order (R10.2)."""
-        with self._lock:
+        with self._lock.exclusive():
             return inspection.pool_info(self._core, level, pool_group)
 
     def tree_blocks(self) -> list[tuple[int, ...]]:
         """The whole prefix of each block of the tree, parents first."""
-        with self._lock:
+        with self._lock.shared():
             return [node.prefix() for node in self._core.tree.walk()]
 
     def lifetime_counters(self) -> CounterView:
         """The counters, never reset (R13.1)."""
-        with self._lock:
+        with self._lock.shared():
             return self._core.counters.view(since_reset=False)
 
     def counters(self, reset: bool = False) -> CounterView:
         """The counters since the last reset (R13.1)."""
-        with self._lock:
+        with self._lock.exclusive():
             view = self._core.counters.view(since_reset=True)
             if reset:
                 self._core.counters.reset()
@@ -526,17 +527,17 @@ class Manager:
 
     def copy_calls(self) -> dict[str, int]:
         """Submissions made and kept, by ``offload``, ``onboard``, ``copy``."""
-        with self._lock:
+        with self._lock.shared():
             return {direction.value: count for direction, count in self._core.counters.calls.items()}
 
     def listen(self, listener: TreeListener | None) -> None:
         """Hand every tree event (R13.3) of a successful operation to a listener, in order."""
-        with self._lock:
+        with self._lock.exclusive():
             self._core.listener = listener
 
     def shut(self) -> None:
         """Give back pools and files; closes no device. Idempotent."""
-        with self._lock:
+        with self._lock.exclusive():
             if self._shut:
                 return
             self._shut = True
