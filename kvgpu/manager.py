@@ -279,7 +279,7 @@ class Manager:
             pages = self._core.pages
             numbers = np.concatenate([request.locked_pages(group) for group in range(request.group_count)])
             for (level, number), part in self._core.by_key(numbers):
-                self.reads_of_slots(reads, [(level, number, pages.slot[part])])
+                self._read_slots(reads, level, number, pages.slot[part])
 
     # ---- checks ----------------------------------------------------------------------------------------------------
 
@@ -453,25 +453,27 @@ class Manager:
             self._core.fences.wait(stream, points, site)
 
     def reads_of_slots(self, reads: Point, slots: Iterable[tuple[int, int, npt.NDArray[np.int32]]]) -> None:
-        """Order later use of slots after reads (R7.7). ``slots``: (level, pool group, slot numbers, BAD passed over).
+        """Order later use of slots after reads (R7.7). ``slots``: (level, pool group, slot numbers, each once).
 
         Also orders the streams of the active owners of the pages that are in these slots now. The members' own streams are the
         batch's affair (``wait``).
         """
         with self._lock.exclusive():
             core = self._core
-            fence = [core.fences.again(reads, "R7.7 slot: reads of it")]
             streams: dict[str, Stream] = {}
             for level, number, named in slots:
-                pool = core.pools[level][number]
-                mine = np.unique(named[named >= 0])
-                pool.readers[mine] = core.fences.merged(pool.readers[mine], fence)
-                holders = pool.page[mine]
+                self._read_slots(reads, level, number, named)
+                holders = core.pools[level][number].page[named]
                 for owner in core.owners(holders[holders >= 0]):
                     assert owner.stream is not None
                     streams[owner.stream.name] = owner.stream
             for stream in streams.values():
                 core.fences.wait(stream, [reads], "R7.7 work of an owner after reads of its slots")
+
+    def _read_slots(self, reads: Point, level: int, pool_group: int, slots: npt.NDArray[np.int32]) -> None:
+        """Later use of slots runs after reads (R7.7)."""
+        pool, fences = self._core.pools[level][pool_group], self._core.fences
+        pool.readers[slots] = fences.merged(pool.readers[slots], [fences.again(reads, "R7.7 slot: reads of it")])
 
     def begin_capture(self, stream: Stream) -> None:
         """Note that a capture runs on a stream (R8.8), and begin it. ``LogicError`` while one runs."""

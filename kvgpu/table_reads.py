@@ -24,8 +24,12 @@ def named_slots(
     for publication, number in rows:
         for place, group in enumerate(groups):
             slots, levels, _ = publication.row(number, place)
-            for level in np.unique(levels[levels >= 0]).tolist():
-                key = (level, layout.groups[group].pool_groups[level])
-                found.setdefault(key, []).append(slots[levels == level])
+            for level, pool_group in enumerate(layout.groups[group].pool_groups):
+                here = slots[levels == level]
+                if here.size:
+                    found.setdefault((level, pool_group), []).append(here)
     for (level, pool_group), parts in found.items():
-        yield level, pool_group, np.unique(np.concatenate(parts))
+        named = np.zeros(layout.levels[level][pool_group].slots, dtype=np.bool_)
+        for slots in parts:
+            named[slots] = True
+        yield level, pool_group, np.flatnonzero(named).astype(np.int32)
