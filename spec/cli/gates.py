@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spec.cli.check import suite_or_exit
+from spec.cli.run import Device
 
 if TYPE_CHECKING:
     from spec.audit.gates import Permuted
@@ -18,7 +20,7 @@ def gates(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
     system: Annotated[str, typer.Option(help="The system under test: a name, or package.module:Class.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
-    device: Annotated[str, typer.Option(help="Where the system under test works: auto, sim or cuda.")] = "sim",
+    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.SIM,
     schedule: Annotated[str, typer.Option(help="Order of work on the simulated device: fifo, adversarial or seed=N.")] = "fifo",
     expression: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match.")
@@ -32,6 +34,8 @@ def gates(
     from spec.harness.replay import Named
     from spec.harness.systems import SystemNotFound, find_system
 
+    if re.fullmatch(r"fifo|adversarial|seed=\d{1,18}", schedule) is None:
+        _refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
     chosen = [scenario for scenario in _scenarios(paths, expression) if has_gates(scenario)]
     if not chosen:
         _refuse("nothing to do: no scenario closes a gate")
@@ -42,7 +46,7 @@ def gates(
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
-    options = {"device": device, "schedule": schedule}
+    options = {"device": device.value, "schedule": schedule}
     found = [permute(scenario, *named, options) for scenario in chosen]
     _show(console, found, (against, system))
     verdicts = {one.verdict.value for one in found}
@@ -105,4 +109,5 @@ def _show(console: object, found: list[Permuted], names: tuple[str, str]) -> Non
         )
     console.print(table)
     failed = sum(one.verdict.value == "failed" for one in found)
-    console.print(f"{len(found)} scenarios with gates, {sum(one.orders for one in found)} orders, {failed} failed")
+    scenarios = "1 scenario" if len(found) == 1 else f"{len(found)} scenarios"
+    console.print(f"{scenarios} with gates, {sum(one.orders for one in found)} orders, {failed} failed")
