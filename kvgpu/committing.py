@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.config import SlotKey
 from kvgpu.core import Core, Scope
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
 from kvgpu.fences import Point
 from kvgpu.growth import set_lengths
 from kvgpu.lifecycle import suspend
-from kvgpu.offloading import HOST, joined, offload
+from kvgpu.offloading import HOST, bring_up, joined, offload, slot_counts
 from kvgpu.pages import NO_PAGE
 from kvgpu.prefix_tree import Node
 from kvgpu.request import Request
@@ -183,17 +182,14 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
     to_host = numbers[stays & (pages.level[numbers] == DISK)]
     leaving = numbers[stays & (pages.level[numbers] == GPU) & (pages.needs[numbers] == 0)]
     up = numbers[~stays & (pages.level[numbers] != GPU)]
-    host = _reserve(tx, joined([to_host, leaving]), HOST)
-    gpu = _reserve(tx, up, GPU)
+    host_needs = slot_counts(core, joined([to_host, leaving]), HOST)
+    host = {key: tx.room.reserve(key, count) for key, count in host_needs.items()}
+    gpu = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, up, GPU).items()}
     tx.copies.evict()
-    for part, slots, level in ((up, gpu, GPU), (to_host, host, HOST)):
-        for key, same in sorted(
-            core.by_key(part), key=lambda entry: (int(core.pool_group[pages.group[entry[1][0]], level]), entry[0])
-        ):
-            target = (level, int(core.pool_group[pages.group[same[0]], level]))
-            tx.copies.move(same, target, slots[target][: len(same)])
-            slots[target] = slots[target][len(same) :]
-            assert key[0] > level
+    bring_up(tx, up, gpu, GPU)
+    counts = slot_counts(core, to_host, HOST)
+    bring_up(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
+    host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
     offload(tx, [(leaving, host)], [request])
     tx.add_user(numbers, request)
     tx.lock(numbers, not request.decoding)
@@ -207,16 +203,6 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
     for key, part in core.by_key(numbers):
         fences.wait(request.stream, fences.points(core.pool(key).readers[pages.slot[part]]))
     request.maybe_deferred |= request.decoding
-
-
-def _reserve(tx: Transaction, numbers: Int32, level: int) -> dict[SlotKey, Int32]:
-    if not numbers.size:
-        return {}
-    groups, counts = np.unique(tx.core.pool_group[tx.core.pages.group[numbers], level], return_counts=True)
-    return {
-        (level, group): tx.room.reserve((level, group), count)
-        for group, count in zip(groups.tolist(), counts.tolist(), strict=True)
-    }
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------

@@ -33,13 +33,14 @@ RESTORED = "R4.8 readiness: what an undone copy overwrote was put back"
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A copy that was submitted. ``numbers``: its source pages; ``done``: its completion."""
+    """A copy that was submitted. ``numbers``: its source pages; ``written``: the slots written; ``done``: its completion."""
 
     numbers: Int32
     source: SlotPool
     source_slots: Int32
     target: SlotPool
     target_slots: Int32
+    written: Int32
     done: Point
     direction: Direction | None
 
@@ -100,7 +101,8 @@ class Copies:
         tx.unsettle(evictable)
         tx.core.queues[target_key[0]][target_key[1]].push(evictable)
         self._moved.append((numbers, was, ready))
-        for page in numbers[pages.node[numbers] != NO_NODE].tolist():  # R13.3
+        committed = numbers[pages.node[numbers] != NO_NODE]
+        for page in committed[np.lexsort((pages.group[committed], pages.block[committed]))].tolist():  # R13.3
             tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
             tx.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_key[0], target_key[0]))
 
@@ -148,12 +150,16 @@ class Copies:
         ]
         try:
             waits.append(("R3.14 after saving what a copy overwrites", self._save(target, target_slots)))
+            # Work of a copy that is refused stays away from slots that somebody gets back.
+            made = np.ones(len(numbers), dtype=np.bool_) if refusal is None else self._tx.untouched(target, target_slots)
             done = core.copier.on_lane(
-                Side(source_slots, source), Side(target_slots, target), waits, f"copy {direction or 'down or up'}"
+                Side(source_slots[made], source), Side(target_slots[made], target), waits, f"copy {direction or 'down or up'}"
             )
         except DeviceError as error:
             raise CopyFailed(f"copy refused: {text}: {error}") from error
-        self._submissions.append(Submission(numbers, source, source_slots, target, target_slots, done, direction))
+        self._submissions.append(
+            Submission(numbers, source, source_slots, target, target_slots, target_slots[made], done, direction)
+        )
         if refusal is not None:
             raise CopyFailed(f"copy refused after its work was queued: {text}; nothing has changed but readiness, call again")
         self._tx.put_slots(target, "fence", target_slots, EMPTY)
@@ -180,7 +186,7 @@ class Copies:
             [(None, self._slot_points(target, lost))],
             "R3.14 save what a copy overwrites",
         )
-        buffer.held = True
+        buffer.kept = True
         self._saved.append(_Saved(target, lost, buffer))
         return [done]
 
@@ -238,7 +244,7 @@ class Copies:
         everything = [submission.done for submission in self._submissions]
         for nth, submission in enumerate(self._submissions):
             pool = submission.target
-            for slot in submission.target_slots[pool.page[submission.target_slots] >= 0].tolist():
+            for slot in submission.written[pool.page[submission.written] >= 0].tolist():
                 page = int(pool.page[slot])
                 source = self._kept_copy(page, pool, slot, nth)
                 target = Side(np.array([slot], dtype=np.int32), pool)
@@ -265,7 +271,7 @@ class Copies:
 
     def _let_go(self) -> None:
         for saved in self._saved:
-            saved.buffer.held = False
+            saved.buffer.kept = False
 
 
 def _direction(source: SlotPool, target: SlotPool) -> Direction | None:

@@ -31,9 +31,11 @@ class FaultPlan:
         self._made: dict[Direction, int] = dict.fromkeys(Direction, 0)
 
     def arm(self, direction: str, call: int = 1, queued: bool = False) -> None:
-        """Have the ``call``-th next submission of a direction refused (1: the next)."""
+        """Have the ``call``-th next submission of a direction refused (1: the next). Said twice of one, queued wins."""
         which = Direction(direction)
-        self._armed[which][self._made[which] + call] = Refusal(queued)
+        number = self._made[which] + call
+        before = self._armed[which].get(number)
+        self._armed[which][number] = Refusal(queued or (before is not None and before.queued))
 
     def check(self, direction: str | None) -> Refusal | None:
         """To be asked once before each submission of a direction."""

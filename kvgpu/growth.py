@@ -133,7 +133,7 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     old_blocks, new_blocks = request.blocks, -(-capacity // size)
     completed = (request.history // size, history // size)
     stale = [group.stale(history, size) for group in core.layout.groups]
-    kept = _give_up(tx, request, stale, old_blocks, new_blocks)
+    let_go = _give_up(tx, request, stale, old_blocks, new_blocks)
     wanted = [(group, *grow_blocks(request, group, old_blocks, new_blocks, stale[group])) for group in range(request.group_count)]
     wanted = [entry for entry in wanted if entry[2].size]
     fit, retries = NONE, NONE
@@ -147,9 +147,11 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     tx.copies.evict()
     take_new(tx, request, wanted, gpu)
     if completed[1] > completed[0] and core.hook is not None:
+        request.leaving = let_go
         core.hook(request, *completed)
-        if kept.size:  # what was just written to them is work before their release, too (R7.4)
-            tx.fence_slots(kept, released_work(core, request))
+        request.leaving = NONE
+        if let_go.size:  # what was just written to them is work before their release, too (R7.4)
+            tx.fence_slots(let_go, released_work(core, request))
     offload(tx, found)
     request.maybe_deferred |= request.decoding and completed[1] > completed[0]
     if new_blocks != old_blocks:
@@ -158,14 +160,13 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
 
 
 def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], old_blocks: int, new_blocks: int) -> Int32:
-    """Let go of blocks that become stale, and of the tail (R3.6, R3.7). The pages that are kept for their commit."""
+    """Let go of blocks that become stale, and of the tail (R3.6, R3.7). Their pages."""
     work: list[Point] = []
-    kept: list[Int32] = []
-    possible = request.committing and request.beam_width == 1
+    let_go: list[Int32] = []
     for group, blocks in enumerate(request.groups):
         if request.ssm[group]:
             continue
-        for first, end, may_keep in ((*stale[group], possible), (new_blocks, max(old_blocks, new_blocks), False)):
+        for first, end, may_keep in ((*stale[group], request.committing), (new_blocks, max(old_blocks, new_blocks), False)):
             rows, columns = np.nonzero(blocks.locked[:, first:end])
             if not rows.size:
                 continue
@@ -174,11 +175,12 @@ def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], ol
             keep = np.full(len(rows), may_keep) & (tx.core.pages.node[blocks.page[where]] == NO_NODE)
             tx.touch(request)
             tx.fence_slots(blocks.page[where], work)
+            let_go.append(blocks.page[where])
             if keep.any():
-                kept.append(take_out(tx, request, group, (where[0][keep], where[1][keep]), True))
+                take_out(tx, request, group, (where[0][keep], where[1][keep]), True)
             if not keep.all():
                 tx.release(take_out(tx, request, group, (where[0][~keep], where[1][~keep]), False), request)
-    return joined(kept)
+    return joined(let_go)
 
 
 # ---- decode ----------------------------------------------------------------------------------------------------------

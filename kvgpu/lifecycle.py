@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kvgpu.config import SlotKey
 from kvgpu.core import Core
 from kvgpu.growth import wait_for_slots
-from kvgpu.offloading import HOST, NONE, host_counts, joined, offload, reserve_retries
+from kvgpu.offloading import HOST, NONE, bring_up, host_counts, joined, offload, reserve_retries, slot_counts
 from kvgpu.pages import NO_PAGE
 from kvgpu.prefix_tree import Node
 from kvgpu.request import Request
@@ -133,28 +133,6 @@ def _find(core: Core, request: Request) -> _Wanted:
     return wanted
 
 
-def _onboard(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level: int) -> None:
-    """Move pages up into reserved slots: by pool group of the target, then level of the source (R4.5)."""
-    core, pages = tx.core, tx.core.pages
-    if not numbers.size:
-        return
-    targets = core.pool_group[pages.group[numbers], level]
-    for target in np.unique(targets).tolist():
-        part = numbers[targets == target]
-        left = slots[(level, target)]
-        for _, same in list(core.by_key(part)):
-            tx.copies.move(same, (level, target), left[: len(same)])
-            left = left[len(same) :]
-
-
-def _counts(core: Core, numbers: Int32, level: int, more_groups: Sequence[int] = ()) -> dict[SlotKey, int]:
-    groups = np.concatenate([core.pages.group[numbers], np.array(more_groups, dtype=np.int16)])
-    if not groups.size:
-        return {}
-    unique, counts = np.unique(core.pool_group[groups, level], return_counts=True)
-    return {(level, group): count for group, count in zip(unique.tolist(), counts.tolist(), strict=True)}
-
-
 def _added(left: dict[SlotKey, int], right: dict[SlotKey, int]) -> dict[SlotKey, int]:
     return {key: left.get(key, 0) + right.get(key, 0) for key in sorted({*left, *right})}
 
@@ -193,16 +171,16 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     to_host = stay[pages.level[stay] == DISK]
     leaving = stay[(pages.level[stay] == GPU) & (pages.needs[stay] == 0)]
     fit, retries = (leaving, NONE) if not request.decoding else (NONE, leaving)
-    need = _added(host_counts(core, fit), _counts(core, to_host, HOST)) if decode else {}
+    need = _added(host_counts(core, fit), slot_counts(core, to_host, HOST)) if decode else {}
     host = {key: tx.room.reserve(key, count) for key, count in need.items()}
-    gpu = {key: tx.room.reserve(key, count) for key, count in _counts(core, up, GPU, list(wanted.sources)).items()}
+    gpu = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, up, GPU, list(wanted.sources)).items()}
     found = reserve_retries(tx, retries)
     tx.copies.evict()
     taken = dict(gpu)
     made = _make_private(tx, request, wanted.sources, gpu)
-    _onboard(tx, up, gpu, GPU)
-    counts = _counts(core, to_host, HOST)
-    _onboard(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
+    bring_up(tx, up, gpu, GPU)
+    counts = slot_counts(core, to_host, HOST)
+    bring_up(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
     host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
     _copy_private(tx, wanted.sources, made)
     offload(tx, [(fit, host), found], [request])
@@ -291,11 +269,11 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             up = rest[pages.level[rest] != GPU] if level == GPU else NONE
             below = joined([stay, rest]) if level == HOST else stay if level == GPU else NONE
             to_host = below[pages.level[below] == DISK]
-            host = {key: tx.room.reserve(key, count) for key, count in _counts(core, to_host, HOST).items()}
-            gpu = {key: tx.room.reserve(key, count) for key, count in _counts(core, up, GPU).items()}
+            host = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, to_host, HOST).items()}
+            gpu = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, up, GPU).items()}
             tx.copies.evict()
-            _onboard(tx, up, gpu, GPU)
-            _onboard(tx, to_host, host, HOST)
+            bring_up(tx, up, gpu, GPU)
+            bring_up(tx, to_host, host, HOST)
             tx.commit()
     except NoRoom:
         return False

@@ -26,12 +26,13 @@ SMALLEST_BUFFER = 4096
 
 @dataclass(slots=True)
 class Buffer:
-    """Pinned memory of the CPU's. ``busy``: the event after which it may be used again; not while it is ``held``."""
+    """Pinned memory of the CPU's. ``busy``: the event after which it may be used again; not while it is ``held`` or ``kept``."""
 
     number: int
     memory: Memory
     busy: Event | None = None
     held: bool = False
+    kept: bool = False
 
     def access(self, write: bool) -> Access:
         """An access to it, for the ordering check."""
@@ -52,7 +53,7 @@ class Buffers:
         Raises ``DeviceError`` if there is no memory for a new one.
         """
         for buffer in self._buffers:
-            idle = not buffer.held and (buffer.busy is None or buffer.busy.done())
+            idle = not buffer.held and not buffer.kept and (buffer.busy is None or buffer.busy.done())
             if idle and buffer.memory.nbytes >= nbytes:
                 break
         else:
@@ -145,6 +146,8 @@ class Copier:
         The point after it: recorded under the site ``after``, kept for the reason ``why``.
         """
         used: list[Buffer] = [side.buffer for side in (source, target) if side.buffer is not None]
+        if not len(source.slots):
+            return self._fences.record(stream, after, why)
         if source.on_disk and (target.on_disk or not self._is_host(target)):
             source = self._read_file(stream, source, used, site)
         if source.on_disk or target.on_disk:

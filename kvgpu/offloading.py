@@ -78,3 +78,26 @@ def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) 
         key = (HOST, int(core.pool_group[core.pages.group[part[0]], HOST]))
         slots, left[key] = left[key][: len(part)], left[key][len(part) :]
         tx.copies.move(part, key, slots, more_owners)
+
+
+def bring_up(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level: int) -> None:
+    """Move pages up into reserved slots: by pool group of the target, then level of the source (R4.5)."""
+    core, pages = tx.core, tx.core.pages
+    if not numbers.size:
+        return
+    targets = core.pool_group[pages.group[numbers], level]
+    for target in np.unique(targets).tolist():
+        part = numbers[targets == target]
+        left = slots[(level, target)]
+        for _, same in list(core.by_key(part)):
+            tx.copies.move(same, (level, target), left[: len(same)])
+            left = left[len(same) :]
+
+
+def slot_counts(core: Core, numbers: Int32, level: int, more_groups: Sequence[int] = ()) -> dict[SlotKey, int]:
+    """How many slots pages, and new pages of ``more_groups``, need on a level: by pool group, in order."""
+    groups = np.concatenate([core.pages.group[numbers], np.array(more_groups, dtype=np.int16)])
+    if not groups.size:
+        return {}
+    unique, counts = np.unique(core.pool_group[groups, level], return_counts=True)
+    return {(level, group): count for group, count in zip(unique.tolist(), counts.tolist(), strict=True)}

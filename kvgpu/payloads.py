@@ -82,15 +82,20 @@ def _targets(core: Core, request: Request, group: int, block: int) -> list[Write
 
 
 def unwritten(core: Core, request: Request, first: int, end: int) -> list[WriteTarget]:
-    """GPU pages of blocks ``first..end-1`` that nobody has written, by block, group, beam row; those kept for a commit too."""
-    found = []
+    """GPU pages of blocks ``first..end-1`` that nobody has written, by block, group, beam row.
+
+    Also those that the operation in progress lets go of: they come back if it is undone, with what it wrote. In prefill only
+    those that are kept: nothing of it is undone after a write, and a slot may have a new page already.
+    """
+    found, table = [], core.pages
     for group, own in enumerate(request.groups):
         stop = 1 if request.ssm[group] else end
-        beams, blocks = np.nonzero((own.locked | own.kept)[:, first:stop])
-        pages = own.page[beams, blocks + first]
-        open_to = (core.pages.level[pages] == GPU) & ~core.pages.written[pages]
-        for beam, block, page in zip(beams[open_to].tolist(), blocks[open_to].tolist(), pages[open_to].tolist(), strict=True):
-            found.append(WriteTarget(page, group, block + first, beam))
+        pages = own.page[:, first:stop][(own.locked | own.kept)[:, first:stop]]
+        leaving = request.leaving[table.group[request.leaving] == group]
+        leaving = leaving[(table.block[leaving] >= first) & (table.block[leaving] < stop)]
+        pages = np.union1d(pages, leaving if request.decoding else leaving[table.alive[leaving]])
+        for page in pages[(table.level[pages] == GPU) & ~table.written[pages] & (table.node[pages] == NO_NODE)].tolist():
+            found.append(WriteTarget(page, group, int(table.block[page]), int(table.beam[page])))
     return sorted(found, key=lambda target: (target.block, target.group, target.beam))
 
 

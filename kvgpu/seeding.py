@@ -108,9 +108,13 @@ def evict(core: Core, level: int, pool_group: int, count: int) -> None:
     if count < 1:
         raise InvalidArgument(f"evict of {count} pages: at least 1")
     with Transaction(core, core.scope()) as tx:
-        for done in range(count):
-            if not tx.room.evict_one((level, pool_group)):
-                raise OutOfPages(f"evict of {count} pages on level {level}, pool group {pool_group}: only {done} can leave")
+        pool = tx.pool((level, pool_group))
+        before = pool.free
+        while pool.free < before + count:  # a page that goes with a removed subtree has left, too
+            if not tx.room.evict_one(pool.key):
+                raise OutOfPages(
+                    f"evict of {count} pages on level {level}, pool group {pool_group}: only {pool.free - before} can leave"
+                )
         tx.copies.evict()
         tx.commit()
 

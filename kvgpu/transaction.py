@@ -214,6 +214,11 @@ class Transaction:
         pool.give(slots)
         self._vacated.append((pool, slots))
 
+    def untouched(self, pool: SlotPool, slots: Int32) -> npt.NDArray[np.bool_]:
+        """For each slot, whether it was free when the operation began."""
+        vacated = [own for owner, own in self._vacated if owner is pool]
+        return ~np.isin(slots, np.concatenate(vacated)) if vacated else np.ones(len(slots), dtype=np.bool_)
+
     def place(self, numbers: Int32, target: SlotPool, slots: Int32) -> None:
         """Pages are in other slots from now on (R2.4)."""
         self.put("level", numbers, target.key[0])
