@@ -124,7 +124,7 @@ def bare_offload(state: State, op: ops.Offload) -> tuple[State, None]:
     need_blocks(op.blocks)
     need_active(r)
     chosen: list[Page] = []
-    for block in dict.fromkeys(op.blocks):
+    for block in sorted(set(op.blocks)):  # in order of block, then group, as in R4.7
         for group in groups:
             name = f"{r.name}.{state.layout.groups[group].name}.{block}"
             pages = [p for k, p in mapped(state, r).items() if k[:2] == (group, block)]
