@@ -223,7 +223,6 @@ def test_the_command_fails_when_an_expectation_does(tmp_path: Path) -> None:
         (["-k", "nothing_like_this"], "no scenario closes a gate"),
         (["-k", "("], "-k"),
         (["--schedule", "seed=x"], "expected fifo, adversarial or seed=N"),
-        (["--device", "tpu"], "'auto', 'sim', 'cuda'"),
     ],
 )
 def test_the_command_refuses_wrong_usage(tmp_path: Path, arguments: list[str], said: str) -> None:
