@@ -93,7 +93,7 @@ class ExportedArray:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device type and number."""
-        return (dlpack.CPU, 0) if self._on_host else (dlpack.CUDA, self._ordinal)
+        return (dlpack.CPU, 0) if self._on_host else (dlpack.CUDA, self._storage.device.ordinal)
 
     def __dlpack__(
         self,
@@ -145,10 +145,6 @@ class ExportedArray:
             raise TypeError("this table is on a GPU: import it there with from_dlpack, NumPy cannot see it without a copy")
         self._order_consumer(None)
         return np.array(self._host_view(), dtype=dtype, copy=copy)
-
-    @property
-    def _ordinal(self) -> int:
-        return int(getattr(self._storage.device, "ordinal", 0))
 
     def _interface(self) -> dict[str, Any]:
         return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.address, True), "strides": None, "version": 3}

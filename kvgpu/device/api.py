@@ -134,6 +134,11 @@ class Device(Protocol):
 
     kind: str
 
+    @property
+    def ordinal(self) -> int:
+        """The number by which this process knows the GPU; 0 on ``sim``."""
+        ...
+
     def stream(self, name: str) -> Stream:
         """A new stream. ``name`` must be new on this device."""
         ...

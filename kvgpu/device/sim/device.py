@@ -37,6 +37,7 @@ class SimDevice:
     """
 
     kind = "sim"
+    ordinal = 0
 
     def __init__(self, options: SimOptions | None = None) -> None:
         """Raises ``DeviceError`` for an unknown schedule."""
