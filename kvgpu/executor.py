@@ -63,6 +63,15 @@ class Turn:
     offsets: Mapping[str, LayerOffsets]
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A scheduled request at the start of an iteration. ``shows``: what its version stands for, if it is to get more blocks."""
+
+    capacity: int
+    version: int
+    shows: tuple[object, ...] | None
+
+
 Connector: TypeAlias = Callable[[str], bool]
 """Accepts or refuses a request, by name, that has been prepared (R11.5). Called without the manager's lock."""
 Consumer: TypeAlias = Callable[[Turn], None]
@@ -110,7 +119,7 @@ class Executor:
         publication is as R8.6 says. ``LogicError`` of the dense offsets comes after the publication, which stands (R11.4).
         """
         self._check(scheduled, layers)
-        before = {entry.request.name: entry.request.capacity for entry in scheduled}
+        before = {entry.request.name: _before(self._manager, entry) for entry in scheduled}
         fates = {entry.request.name: Fate.RAN if self._prepare(entry) else Fate.WAITING for entry in scheduled}
         for name, fate in fates.items():
             if fate is Fate.RAN and not self._connector(name):
@@ -172,11 +181,32 @@ class Executor:
             return False
         return not entry.decode or request.decoding or manager.enter_decode(request)
 
-    def _give_back(self, request: Request, capacity: int) -> None:
+    def _give_back(self, request: Request, before: _Before) -> None:
         """Give back what was grown for a request that does not run, but no history (R11.5)."""
-        kept = max(capacity, request.history)
-        if request.active and request.capacity > kept:
+        kept = max(before.capacity, request.history)
+        if not request.active or request.capacity <= kept:
+            return
+        with self._manager.exclusive():
             self._manager.resize(request, kept)
+            # R6.4: the iteration is one operation, and compared with its start nothing may have changed.
+            if before.shows is not None and _shows(self._manager, request) == before.shows:
+                self._manager.undone(request, before.version)
+
+
+def _before(manager: Manager, entry: Scheduled) -> _Before:
+    request = entry.request
+    with manager.exclusive():
+        grows = entry.capacity is not None and -(-entry.capacity // manager.layout.tokens_per_block) > request.blocks
+        return _Before(request.capacity, request.version, _shows(manager, request) if grows else None)
+
+
+def _shows(manager: Manager, request: Request) -> tuple[object, ...]:
+    """All that a version stands for (R6.4), to be compared."""
+    seen: list[object] = [request.status, request.phase, request.row]
+    for group in range(request.group_count):
+        now = manager.snapshot(request, group)
+        seen.append((now.indices.tolist(), now.levels.tolist(), now.eligible, list(now.ready)))
+    return tuple(seen)
 
 
 def admit_generation(manager: Manager, request: Request, stream: Stream) -> bool:

@@ -23,10 +23,12 @@ from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.faults import FaultPlan
 from kvgpu.fences import Fence, Point
 from kvgpu.inspection import PageInfo, PoolInfo
+from kvgpu.kernels import COPY_PAGES, COPY_PAGES_ARRAYS
 from kvgpu.locks import ManagerLock
 from kvgpu.pages import PageTable
 from kvgpu.payloads import PageRead, WriteTarget
 from kvgpu.pools import FREE, TAKEN, SlotPool
+from kvgpu.publish_kernels import SCATTER, SCATTER_ARRAYS
 from kvgpu.request import Membership, Request, Snapshot, take_snapshot
 from spec.config import DEFAULT_PRIORITY, ManagerConfig
 
@@ -41,6 +43,9 @@ class Manager:
         Raises ``ConfigurationError``, and ``DeviceError`` if there is not enough memory.
         """
         layout = build_layout(config)
+        # Loaded now: later a closed gate could hold the loading up.
+        device.prepare(COPY_PAGES, COPY_PAGES_ARRAYS)
+        device.prepare(SCATTER, SCATTER_ARRAYS)
         self._layout = layout
         self._device = device
         self._lock = ManagerLock()
@@ -441,6 +446,11 @@ class Manager:
                     if not ssm:
                         numbers.update(blocks.readiness(self._core.pages))
             return self._core.fences.points(np.fromiter(numbers, np.int32, len(numbers)))
+
+    def undone(self, request: Request, version: int) -> None:
+        """Note that an operation of several parts has undone all that it did to a request, whose version is the old one (R6.4)."""
+        with self._lock.exclusive():
+            request.version = version
 
     def record(self, stream: Stream, site: str) -> Point:
         """An event after all work submitted to a stream so far."""
