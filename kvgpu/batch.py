@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from kvgpu.batch_lengths import batch_lengths
-from kvgpu.device.api import Access, Event, Memory, Stream
+from kvgpu.device.api import Event, Stream
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
-from kvgpu.export import ExportedArray, TableStorage
-from kvgpu.fences import Fence, Point
+from kvgpu.export import ExportedArray
+from kvgpu.fences import Point
 from kvgpu.manager import Manager
-from kvgpu.publication import Publication, pack, publication
-from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
+from kvgpu.publication import Publication, publication
+from kvgpu.publish_kernels import TableLayout
 from kvgpu.request import Request
-from kvgpu.staging import StagingPool
 from kvgpu.table_reads import named_slots
+from kvgpu.tables import Tables
 
-_numbers = itertools.count()
 NEVER = (-1, -1)
 """What a row that was never published has published."""
 EMPTY = (-1, 0)
@@ -46,7 +42,7 @@ def check_shape(name: str, rows: int, blocks: int, beam_width: int) -> None:
 class Batch:
     """Rows and blocks are fixed; so are the addresses of the tables while the batch lives (R8.1).
 
-    ``groups``: the layer groups that have tables: all but SSM groups (R1.3).
+    ``groups``: the layer groups that have tables: all but SSM groups (R1.3). ``tables``: the tables on the device.
     """
 
     def __init__(self, manager: Manager, name: str, rows: int, blocks: int, beam_width: int = 1, levels: bool = False) -> None:
@@ -62,20 +58,12 @@ class Batch:
         self.levels = levels
         self.groups = tuple(group.number for group in manager.layout.groups if not group.ssm)
         self._manager = manager
-        self._device = manager.device
         self._members: list[Request | None] = [None] * rows
         self._written: list[tuple[int, int]] = [NEVER] * rows
         self._words: list[RowWords | None] = [None] * rows
-        self._reads = Fence()
-        self._refused = Fence()
         self._open = True
-        self._uid = next(_numbers)
         with manager.exclusive():
-            self.layout = TableLayout(len(self.groups), rows, blocks, levels)
-            self._storage = TableStorage(self._device, self.layout, f"tables of batch {name} ({self._uid})")
-            self._staging = StagingPool(self._device, self._uid, self.layout.staging_nbytes)
-            self._published: Point | None = None
-            self._filled = self._fill()
+            self.tables = Tables(manager, name, TableLayout(len(self.groups), rows, blocks, levels))
 
     # ---- membership (R8.2) ------------------------------------------------------------------------------------------
 
@@ -139,8 +127,7 @@ class Batch:
                 if member is not None:
                     self._manager.leave(member)
             self._members = [None] * self.rows
-            self._staging.free()
-            del self._storage
+            self.tables.free()
 
     def _row_for(self, request: Request, row: int | None) -> int:
         if request.beam_width != 1:
@@ -206,8 +193,10 @@ class Batch:
             rows = self._dirty_rows()
             if rows:
                 self._upload(stream, rows)
-            elif self._published is not None:
-                self._manager.wait(stream, (self._published,), "R8.4 nothing dirty: the stream follows the last publication")
+            elif self.tables.published is not None:
+                self._manager.wait(
+                    stream, (self.tables.published,), "R8.4 nothing dirty: the stream follows the last publication"
+                )
             return rows
 
     def wait_ready(self, stream: Stream) -> None:
@@ -219,31 +208,24 @@ class Batch:
 
     def page_table(self, group: int) -> ExportedArray:
         """The table int32 ``[rows, blocks]`` of a layer group: raw slots, BAD for none (R8.1)."""
-        place = self._place(group)
-        return self._export(4 * place * self.rows * self.blocks, (self.rows, self.blocks), np.dtype(np.int32))
+        return self.tables.page_table(self._place(group), self._publication_event)
 
     def num_blocks(self, group: int) -> ExportedArray:
         """The counts int32 ``[rows]`` of a layer group (R8.5)."""
-        place = self._place(group)
-        return self._export(self.layout.counts_offset + 4 * place * self.rows, (self.rows,), np.dtype(np.int32))
+        return self.tables.num_blocks(self._place(group), self._publication_event)
 
     def page_level(self, group: int) -> ExportedArray:
         """The levels int8 ``[rows, blocks]`` of a layer group, -1 for none. ``LogicError`` for a batch without (R8.1)."""
         place = self._place(group)
         if not self.levels:
             raise LogicError(f"batch {self.name!r} has no page_level: make it with levels=True")
-        return self._export(
-            self.layout.levels_offset + place * self.rows * self.blocks, (self.rows, self.blocks), np.dtype(np.int8)
-        )
+        return self.tables.page_level(place, self._publication_event)
 
     def _place(self, group: int) -> int:
         self._must_be_open()
         if group not in self.groups:
             raise OutOfRange(f"batch {self.name!r} has no tables of group {group}: it has those of {self.groups} (R1.3)")
         return self.groups.index(group)
-
-    def _export(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[np.int32] | np.dtype[np.int8]) -> ExportedArray:
-        return ExportedArray(self._storage, offset, shape, dtype, self._publication_event)
 
     def _publication_event(self) -> Event:
         with self._manager.exclusive():
@@ -252,95 +234,19 @@ class Batch:
     def _last_publication(self) -> Point:
         self._must_be_open()
         dirty = self._dirty_rows()
-        if dirty or self._published is None:
+        if dirty or self.tables.published is None:
             raise LogicError(f"rows {list(dirty)} of batch {self.name!r} are not published: publish first (R8.7)")
-        return self._published
+        return self.tables.published
 
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
-        manager = self._manager
         members = [self._members[row] for row in rows]
-        refusal = manager.faults.check("upload")
-        if refusal is not None and not refusal.queued:
-            raise CopyFailed(
-                f"the upload of a publication of batch {self.name!r} was refused; its tables are as they were (R8.6)"
-            )
-        live = [member for member in members if member is not None]
-        manager.wait(stream, manager.readiness(live), "R7.5 publication: readiness of the pages in its rows")
-        manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
-        manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
-        if self._published is None:
-            manager.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
-        else:
-            manager.wait(stream, (self._published,), "R7.5 publication: the previous publication")
-        buffer = self._staging.acquire()
-        if refusal is not None:
-            # What was queued may still read the buffer (R7.6), and the next publication follows it; the tables stay as they were.
-            self._staging.submitted(buffer, stream)
-            queued = manager.record(stream, "R8.4 what a refused upload had queued")
-            self._refused = Fence((*self._refused.points, queued))
-            raise CopyFailed(f"the upload of a publication of batch {self.name!r} was refused after it was queued (R8.6)")
-        words = publication(rows, members, self.groups)
-        pack(words, self._staging.host_bytes(buffer), self.levels)
-        reads = self._staging.read_access(buffer)
-        self._scatter(stream, buffer.memory, rows, words.total, (reads,), "R8.4 publication: upload and scatter")
-        self._staging.submitted(buffer, stream)
-        self._published = manager.record(stream, "R7.5 publication: the tables are written")
-        # The publication comes after these, and all that follows on the tables comes after the publication.
-        self._reads = self._refused = Fence()
+        ready = self._manager.readiness(member for member in members if member is not None)
+        words = self.tables.publish(stream, ready, lambda: publication(rows, members, self.groups))
         for number, (row, member) in enumerate(zip(rows, members, strict=True)):
             self._words[row] = RowWords(words, number)
             if member is not None:
-                manager.acknowledge(member, member.version)
+                self._manager.acknowledge(member, member.version)
             self._written[row] = self._shows(row)
-
-    def _fill(self) -> Point:
-        """Give the tables their first values: -1, 0, -1 (R8.1)."""
-        stream = self._storage.stream
-        rows = range(self.rows)
-        size = packed_size(self.rows * len(self.groups), self.rows, 0, self.levels)
-        memory = self._device.allocate("pinned", size, f"first values of batch {self.name} ({self._uid})")
-        packed = sections(memory.host_array(), self.rows, len(self.groups), 0, self.levels)
-        packed.rows[:] = rows
-        for zeros in (packed.starts, packed.lengths, packed.counts):
-            zeros.fill(0)
-        self._scatter(stream, memory, rows, 0, (), "R8.1 the tables get their first values")
-        memory.free()
-        return self._manager.record(stream, "R8.1 the tables have their first values")
-
-    def _scatter(
-        self, stream: Stream, staging: Memory, rows: Sequence[int], entries: int, reads: tuple[Access, ...], site: str
-    ) -> None:
-        layout = self.layout
-        blocks, chunks = scatter_shape(layout, len(rows))
-        if not blocks:
-            return  # SSM groups alone: there is no table
-        numbers = (
-            len(rows),
-            layout.groups,
-            layout.rows,
-            layout.blocks,
-            entries,
-            layout.counts_offset,
-            layout.levels_offset,
-            int(layout.levels),
-            chunks,
-        )
-        self._device.launch(
-            stream,
-            SCATTER,
-            blocks,
-            THREADS,
-            (staging, self._storage.memory, *numbers),
-            lambda: (*reads, *self._row_accesses(rows, write=True)),
-            site,
-        )
-
-    def read_accesses(self) -> tuple[Access, ...]:
-        """What a submission that reads the tables declares for the ordering check."""
-        return self._row_accesses(range(self.rows), write=False)
-
-    def _row_accesses(self, rows: Sequence[int], write: bool) -> tuple[Access, ...]:
-        return tuple(Access(("table", self._uid, row), write) for row in rows)
 
     # ---- readers and lengths (R7.7, R8.9) ----------------------------------------------------------------------------
 
@@ -354,7 +260,7 @@ class Batch:
             self._must_be_open()
             self._no_capture("record_read")
             reads = manager.record(stream, "R7.7 record_read: the reads of the tables so far")
-            self._reads = Fence((*self._reads.points, reads))
+            self.tables.note_reads(reads)
             for member in self._members:
                 if member is not None and member.active:
                     assert member.stream is not None
@@ -393,21 +299,6 @@ class Batch:
             return tuple(results)
 
     # ---- for observers -----------------------------------------------------------------------------------------------
-
-    @property
-    def staging_buffers(self) -> int:
-        """How many staging buffers exist (R7.6)."""
-        return len(self._staging)
-
-    @property
-    def upload(self) -> Event:
-        """The end of the last publication, or of giving the tables their first values."""
-        return (self._published or self._filled).event
-
-    @property
-    def storage(self) -> TableStorage:
-        """The memory of the tables."""
-        return self._storage
 
     def row_words(self, row: int) -> RowWords | None:
         """What a row last published; ``None``: nothing yet."""

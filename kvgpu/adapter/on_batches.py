@@ -81,13 +81,13 @@ def _iterate(run: Run, op: ops.Iterate) -> dict[str, str]:
             names.reads[op.as_] = table
         run.marks.user_work(turn.stream)
 
-    upload = batch.upload
+    upload = batch.tables.upload
     try:
         # A scenario's request that resumes without a stream gets `exec` (R3.2).
         turns = executor.Executor(run.manager, batch, stream, read, accepted.__getitem__, first_stream=names.stream("exec"))
         fates = turns.iterate(scheduled, op.layers)
     finally:
-        if batch.upload is not upload:  # an iteration that is refused later has published all the same (R11.4)
+        if batch.tables.upload is not upload:  # an iteration that is refused later has published all the same (R11.4)
             run.marks.user_work(stream)
     return {name: fate.value for name, fate in fates.items()}
 

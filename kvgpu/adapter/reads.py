@@ -99,7 +99,7 @@ class Reader:
             result.memory,
             0,
             table.nbytes,
-            lambda: (Access(result.resource, write=True), *batch.read_accesses()),
+            lambda: (Access(result.resource, write=True), *batch.tables.read_accesses()),
             "read_table: a user's read of a page table",
         )
         return None if capturing else Read(self._device.position(stream), table=result)
@@ -113,7 +113,7 @@ class Reader:
     def replay(self, graph: Graph, stream: Stream) -> Read:
         """Submit a replay: its reads see what was last published (R8.8). The result is that of its last table read."""
         for read in graph.reads:
-            self._device.wait(stream, read.batch.upload, "R8.8 replay: the last publication of a table it reads")
+            self._device.wait(stream, read.batch.tables.upload, "R8.8 replay: the last publication of a table it reads")
             if read.copied is not None:
                 self._device.wait(stream, read.copied, "R8.8 replay: the result of the replay before has been copied")
         graph.graph.launch(stream, "replay: a user's read of page tables")

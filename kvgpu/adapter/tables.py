@@ -22,8 +22,8 @@ def batch_view(run: Run, orders: Orders, batch: Batch) -> BatchView:
         dirty_rows=batch.dirty_rows(),
         published={name: _published(batch, place) for place, name in enumerate(names)},
         device=_device(batch, names),
-        upload=orders.of(batch.upload),
-        staging=batch.staging_buffers,
+        upload=orders.of(batch.tables.upload),
+        staging=batch.tables.staging_buffers,
         address={name: _addresses(batch, place) for place, name in enumerate(names)},
     )
 
@@ -54,8 +54,8 @@ def _published(batch: Batch, place: int) -> TableWords:
 
 def _device(batch: Batch, names: list[str]) -> Mapping[str, TableWords]:
     """The words in device memory now."""
-    layout = batch.layout
-    memory = np.frombuffer(batch.storage.memory.read_now(0, layout.nbytes), dtype=np.uint8)
+    layout = batch.tables.layout
+    memory = np.frombuffer(batch.tables.storage.memory.read_now(0, layout.nbytes), dtype=np.uint8)
     tables, counts = layout.page_table(memory), layout.num_blocks(memory)
     levels = layout.page_level(memory) if batch.levels else None
     return {
@@ -64,7 +64,7 @@ def _device(batch: Batch, names: list[str]) -> Mapping[str, TableWords]:
 
 
 def _addresses(batch: Batch, place: int) -> tuple[int, ...]:
-    layout, base = batch.layout, batch.storage.memory.address
+    layout, base = batch.tables.layout, batch.tables.storage.memory.address
     table = base + 4 * place * layout.rows * layout.blocks
     counts = base + layout.counts_offset + 4 * place * layout.rows
     levels = base + layout.levels_offset + place * layout.rows * layout.blocks

@@ -48,8 +48,8 @@ class Scene:
     def device_tables(self, batch: Batch) -> tuple[list[list[list[int]]], list[list[int]]]:
         """The page tables and counts in device memory, by group and row, once all that may run has run."""
         self.device.settle()
-        memory = np.frombuffer(batch.storage.memory.read_now(0, batch.layout.nbytes), dtype=np.uint8)
-        return batch.layout.page_table(memory).tolist(), batch.layout.num_blocks(memory).tolist()
+        memory = np.frombuffer(batch.tables.storage.memory.read_now(0, batch.tables.layout.nbytes), dtype=np.uint8)
+        return batch.tables.layout.page_table(memory).tolist(), batch.tables.layout.num_blocks(memory).tolist()
 
     def close(self) -> None:
         """No fault may be left."""

@@ -25,7 +25,7 @@ def test_tables_read_empty_until_published(scene: Scene) -> None:
     assert tables == [[[-1] * 3] * 2] * 2
     assert counts == [[0, 0]] * 2
     assert batch.dirty_rows() == (0, 1)
-    assert batch.staging_buffers == 2
+    assert batch.tables.staging_buffers == 2
 
 
 def test_a_member_is_published_in_its_row(scene: Scene) -> None:
@@ -91,14 +91,14 @@ def test_staging_grows_only_while_all_buffers_are_in_flight(scene: Scene) -> Non
     for capacity in (8, 12):
         assert scene.manager.resize(request, capacity)
         assert batch.publish(scene.side) == (0,)
-    assert batch.staging_buffers == 2
+    assert batch.tables.staging_buffers == 2
     assert scene.manager.resize(request, 8)
     assert batch.publish(scene.side) == (0,)
-    assert batch.staging_buffers == 3
+    assert batch.tables.staging_buffers == 3
     gate.open()
     assert scene.manager.resize(request, 4)
     assert batch.publish(scene.side) == (0,)
-    assert batch.staging_buffers == 3
+    assert batch.tables.staging_buffers == 3
     assert scene.device_tables(batch)[0][MAIN] == [[*request.indices(MAIN).tolist(), -1, -1]]
 
 
@@ -218,7 +218,7 @@ def test_each_fence_is_missed_if_it_is_not_there(site: str) -> None:
             if number == len(streams) - 2:
                 continue  # two publications in a row: no read orders them
             batch.page_table(MAIN).order(scene.side)
-            scene.device.host_task(scene.side, lambda: None, batch.read_accesses, "a user's read of the table")
+            scene.device.host_task(scene.side, lambda: None, batch.tables.read_accesses, "a user's read of the table")
             batch.record_read(scene.side)
         scene.device.settle()
         faults = scene.device.faults()
