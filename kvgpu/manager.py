@@ -18,7 +18,7 @@ from kvgpu import committing, growth, inspection, lifecycle, payloads, seeding
 from kvgpu.config import Layout, build_layout
 from kvgpu.core import PayloadHook, TreeListener, build_core
 from kvgpu.counters import CounterView
-from kvgpu.device.api import Device, Graph, Stream
+from kvgpu.device.api import Device, Graph, Memory, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.faults import FaultPlan
 from kvgpu.fences import Fence, Point
@@ -414,6 +414,14 @@ class Manager:
             pool.page[slots] = FREE
             pool.give(slots)
 
+    def pool_memory(self, level: int, pool_group: int) -> Memory:
+        """The memory of a pool group, for consumers that follow published tables. ``OutOfRange`` for the disk level."""
+        with self._lock.shared():
+            memory = self._pool(level, pool_group).memory
+            if memory is None:
+                raise OutOfRange(f"level {level} is a file, which no device can address")
+            return memory
+
     # ---- for a batch (section 8) -----------------------------------------------------------------------------------
 
     def join(self, request: Request, batch: Membership, row: int) -> None:
@@ -448,7 +456,7 @@ class Manager:
             return self._core.fences.points(np.fromiter(numbers, np.int32, len(numbers)))
 
     def undone(self, request: Request, version: int) -> None:
-        """Note that an operation of several parts has undone all that it did to a request, whose version is the old one (R6.4)."""
+        """Note that an operation of several parts has undone all that it did to a request: its version is the old one."""
         with self._lock.exclusive():
             request.version = version
 

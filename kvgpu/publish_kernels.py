@@ -195,6 +195,8 @@ def _scatter_twin(
 
 SCATTER = Kernel("publish_scatter", _scatter, _scatter_twin)
 """Arguments: staging, tables (memory), then the numbers of ``_scatter`` in its order."""
+SCATTER_ARRAYS = (True, True) + 9 * (False,)
+"""Which arguments of ``SCATTER`` are memory."""
 
 
 def scatter_shape(layout: TableLayout, dirty: int) -> tuple[int, int]:

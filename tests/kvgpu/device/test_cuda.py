@@ -368,6 +368,7 @@ def test_nothing_waits_for_a_closed_gate_on_gpu(what: str) -> None:
     held, b = device.stream("held"), device.stream("b")
     memory, pinned = device.allocate("device", 256, "m"), device.allocate("pinned", 256, "p")
     device.prepare(MIX, [True, False, False])
+    device.prepare(FRESH, [True, False, False])
     gates = [device.gate(held, "g")]
     mix(device, held, memory, 0, 1, "behind the gate")
     device.upload(held, memory, 0, pinned, 0, 1, list, "behind the gate")
@@ -422,6 +423,8 @@ def test_torch_stream_and_memory_on_gpu() -> None:
 
     tensor = torch.as_tensor(View(), device="cuda")
     assert tensor.data_ptr() == memory.address
+    tensor += 0  # torch loads its kernels at their first use, and that would wait for the gate
+    torch.cuda.synchronize()
     own = device.stream("own")
     gate = device.gate(own, "g")
     mix(device, own, memory, 0, 7, "cell")
