@@ -182,10 +182,10 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
     to_host = numbers[stays & (pages.level[numbers] == DISK)]
     leaving = numbers[stays & (pages.level[numbers] == GPU) & (pages.needs[numbers] == 0)]
     up = numbers[~stays & (pages.level[numbers] != GPU)]
-    host_needs = slot_counts(core, joined([to_host, leaving]), HOST)
-    host = {key: tx.room.reserve(key, count) for key, count in host_needs.items()}
-    gpu = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, up, GPU).items()}
+    host_claims = tx.room.claim(slot_counts(core, joined([to_host, leaving]), HOST))
+    gpu_claims = tx.room.claim(slot_counts(core, up, GPU))
     tx.copies.evict()
+    host, gpu = tx.room.take(host_claims), tx.room.take(gpu_claims)
     bring_up(tx, up, gpu, GPU)
     counts = slot_counts(core, to_host, HOST)
     bring_up(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)

@@ -68,28 +68,31 @@ class Copies:
 
     def evict(self) -> None:
         """Submit the evictions that were decided (R3.14: before anything else). Raises ``CopyFailed``."""
-        tx, fences = self._tx, self._tx.core.fences
-        for source_key, target_key, moves in tx.room.take_moves():
-            source, target = tx.core.pool(source_key), tx.core.pool(target_key)
-            numbers = np.array([move.page for move in moves], dtype=np.int32)
-            old = np.array([move.source_slot for move in moves], dtype=np.int32)
-            new = np.array([move.target_slot for move in moves], dtype=np.int32)
-            waits = fences.points(np.array([number for move in moves for number in move.waits], dtype=np.int32))
-            done = self._submit(numbers, source, old, target, new, waits, ())
-            tx.put("ready", numbers, fences.add([done]))
-            tx.put_slots(source, "fence", old, fences.add([fences.again(done, COPY_OUT)]))
+        for numbers, target_key, slots in self._tx.room.take_moves():
+            self._move(numbers, target_key, slots, ())
 
     def move(self, numbers: Int32, target_key: SlotKey, slots: Int32, more_owners: Sequence[Request] = ()) -> None:
-        """Move pages of one pool group into reserved slots of another: one submission (R4.5). Raises ``CopyFailed``.
+        """Move pages of one pool group into slots of another, which were taken: one submission (R4.5). Raises ``CopyFailed``.
 
         ``more_owners``: requests that have locked them in this operation, though the page table does not say so yet.
         """
+        tx, pages = self._tx, self._tx.core.pages
+        was, source_level = pages.ready[numbers], int(pages.level[numbers[0]])
+        ready = self._move(numbers, target_key, slots, more_owners)
+        self._moved.append((numbers, was, ready))
+        committed = numbers[pages.node[numbers] != NO_NODE]
+        for page in committed[np.lexsort((pages.group[committed], pages.block[committed]))].tolist():  # R13.3
+            tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
+            tx.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_level, target_key[0]))
+
+    def _move(self, numbers: Int32, target_key: SlotKey, slots: Int32, more_owners: Sequence[Request]) -> int:
+        """The move itself. The number of the pages' new readiness."""
         tx, pages, fences = self._tx, self._tx.core.pages, self._tx.core.fences
         source_key = tx.core.key_of(int(numbers[0]))
         source, target = tx.pool(source_key), tx.pool(target_key)
         old = pages.slot[numbers]
         done = self._submit(numbers, source, old, target, slots, self._slot_points(source, old), more_owners)
-        was, ready = pages.ready[numbers], fences.add([done])
+        ready = fences.add([done])
         tx.put("ready", numbers, ready)
         tx.put_slots(source, "fence", old, fences.add([fences.again(done, COPY_OUT)]))
         tx.put_slots(source, "readers", old, EMPTY)
@@ -100,11 +103,7 @@ class Copies:
         target.evictable += len(evictable)
         tx.unsettle(evictable)
         tx.core.queues[target_key[0]][target_key[1]].push(evictable)
-        self._moved.append((numbers, was, ready))
-        committed = numbers[pages.node[numbers] != NO_NODE]
-        for page in committed[np.lexsort((pages.group[committed], pages.block[committed]))].tolist():  # R13.3
-            tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
-            tx.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_key[0], target_key[0]))
+        return ready
 
     def copy(self, numbers: Int32, copies: Int32) -> None:
         """Copy the payloads of pages of one pool group to new GPU pages of one pool group (R3.4). Raises ``CopyFailed``."""

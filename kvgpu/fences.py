@@ -19,8 +19,6 @@ IntArray = npt.NDArray[np.int32]
 
 EMPTY = 0
 """The number of the fence that waits for nothing."""
-PENDING = 1
-"""The number of a fence that is not known yet: its copy is decided, and not submitted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +62,10 @@ class FenceTable:
     def __init__(self, device: Device) -> None:
         """A table with the empty fence alone."""
         self._device = device
-        self._fences: list[Fence | None] = [Fence(), Fence()]
+        self._fences: list[Fence | None] = [Fence()]
         self._spare: list[int] = []
         self._roots: list[IntArray] = []
         self._passed = np.ones(256, dtype=np.bool_)
-        self._passed[PENDING] = False
         self._waiting: set[int] = set()
         self._collect_at = 1024
         self._counter = 0
@@ -168,7 +165,7 @@ class FenceTable:
         """Forget the fences that no registered array names, if there are many. Not while an operation runs."""
         if len(self._fences) - len(self._spare) <= self._collect_at:
             return
-        used = {EMPTY, PENDING}
+        used = {EMPTY}
         for root in self._roots:
             used.update(np.unique(root).tolist())
         for number, fence in enumerate(self._fences):

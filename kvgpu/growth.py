@@ -11,7 +11,7 @@ from kvgpu.config import SlotKey
 from kvgpu.core import Core
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.fences import EMPTY, Point
-from kvgpu.offloading import NONE, eligible_pages, host_counts, joined, movable, offload, reserve_retries
+from kvgpu.offloading import NONE, claim_retries, eligible_pages, host_counts, joined, movable, offload
 from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.request import GroupBlocks, Request
 from kvgpu.room import NoRoom
@@ -141,10 +141,11 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
         fit = movable(core, eligible_pages(core, request, *completed), 0)
         if request.maybe_deferred:
             retries = movable(core, eligible_pages(core, request, 0, completed[0]), 0)
-    host = {key: tx.room.reserve(key, count) for key, count in host_counts(core, fit).items()}
-    gpu = {key: tx.room.reserve(key, count) for key, count in gpu_counts(core, wanted).items()}
-    found = [(fit, host), reserve_retries(tx, retries)]
+    claims = tx.room.claim(host_counts(core, fit)), tx.room.claim(gpu_counts(core, wanted))
+    older, older_claims = claim_retries(tx, retries)
     tx.copies.evict()
+    host, gpu = (tx.room.take(each) for each in claims)
+    found = [(fit, host), (older, tx.room.take(older_claims))]
     take_new(tx, request, wanted, gpu)
     if completed[1] > completed[0] and core.hook is not None:
         request.leaving = let_go
@@ -191,9 +192,9 @@ def enter_decode(core: Core, request: Request) -> bool:
     try:
         with Transaction(core, core.scope()) as tx:
             numbers = movable(core, eligible_pages(core, request, 0, request.history_blocks), 1)
-            slots = {key: tx.room.reserve(key, count) for key, count in host_counts(core, numbers).items()}
+            claims = tx.room.claim(host_counts(core, numbers))
             tx.copies.evict()
-            offload(tx, [(numbers, slots)])
+            offload(tx, [(numbers, tx.room.take(claims))])
             for group in range(request.group_count):
                 tx.need_no_more(request.locked_pages(group))
             request.phase = Phase.DECODE
@@ -221,9 +222,9 @@ def move_to_host(core: Core, numbers: Int32, what: str) -> None:
     """Move locked GPU pages to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
     try:
         with Transaction(core, core.scope()) as tx:
-            slots = {key: tx.room.reserve(key, count) for key, count in host_counts(core, numbers).items()}
+            claims = tx.room.claim(host_counts(core, numbers))
             tx.copies.evict()
-            offload(tx, [(numbers, slots)])
+            offload(tx, [(numbers, tx.room.take(claims))])
             tx.commit()
     except NoRoom as error:
         raise OutOfPages(f"{what}: {error}") from error
@@ -274,11 +275,11 @@ def set_beam_width(core: Core, request: Request, width: int) -> bool:
     try:
         with Transaction(core, core.scope()) as tx:
             wanted = [entry for group in range(request.group_count) if (entry := _new_rows(request, group, width))[1].size]
-            gpu = {key: tx.room.reserve(key, count) for key, count in gpu_counts(core, wanted).items()}
+            claims = tx.room.claim(gpu_counts(core, wanted))
             tx.copies.evict()
             for blocks in request.groups:
                 blocks.reserve(0, width)
-            take_new(tx, request, wanted, gpu)
+            take_new(tx, request, wanted, tx.room.take(claims))
             request.beam_width, request.beams_set = width, True
             if wanted:
                 tx.touch(request)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kvgpu.config import SlotKey
 from kvgpu.core import Core
 from kvgpu.growth import wait_for_slots
-from kvgpu.offloading import HOST, NONE, bring_up, host_counts, joined, offload, reserve_retries, slot_counts
+from kvgpu.offloading import HOST, NONE, bring_up, claim_retries, host_counts, joined, offload, slot_counts
 from kvgpu.pages import NO_PAGE
 from kvgpu.prefix_tree import Node
 from kvgpu.request import Request
@@ -172,10 +172,11 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     leaving = stay[(pages.level[stay] == GPU) & (pages.needs[stay] == 0)]
     fit, retries = (leaving, NONE) if not request.decoding else (NONE, leaving)
     need = _added(host_counts(core, fit), slot_counts(core, to_host, HOST)) if decode else {}
-    host = {key: tx.room.reserve(key, count) for key, count in need.items()}
-    gpu = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, up, GPU, list(wanted.sources)).items()}
-    found = reserve_retries(tx, retries)
+    claims = tx.room.claim(need), tx.room.claim(slot_counts(core, up, GPU, list(wanted.sources)))
+    older, older_claims = claim_retries(tx, retries)
     tx.copies.evict()
+    host, gpu = (tx.room.take(each) for each in claims)
+    found = (older, tx.room.take(older_claims))
     taken = dict(gpu)
     made = _make_private(tx, request, wanted.sources, gpu)
     bring_up(tx, up, gpu, GPU)
@@ -269,9 +270,9 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             up = rest[pages.level[rest] != GPU] if level == GPU else NONE
             below = joined([stay, rest]) if level == HOST else stay if level == GPU else NONE
             to_host = below[pages.level[below] == DISK]
-            host = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, to_host, HOST).items()}
-            gpu = {key: tx.room.reserve(key, count) for key, count in slot_counts(core, up, GPU).items()}
+            claims = tx.room.claim(slot_counts(core, to_host, HOST)), tx.room.claim(slot_counts(core, up, GPU))
             tx.copies.evict()
+            host, gpu = (tx.room.take(each) for each in claims)
             bring_up(tx, up, gpu, GPU)
             bring_up(tx, to_host, host, HOST)
             tx.commit()

@@ -50,18 +50,18 @@ def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
     return {(HOST, group): count for group, count in zip(unique.tolist(), counts.tolist(), strict=True)}
 
 
-def reserve_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey, Int32]]:
-    """Slots for older deferred pages, in order of block, then group; those that found one, and their slots (R4.7)."""
+def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey, int]]:
+    """Slots for older deferred pages, in order of block, then group; those that found one, and the claims (R4.7)."""
     pages, core = tx.core.pages, tx.core
-    chosen, slots = [], {}
+    chosen, claims = [], {}
     if numbers.size:
         groups = core.pool_group[pages.group[numbers], HOST]
         for group in np.unique(groups).tolist():
             part = numbers[groups == group]
             part = part[np.lexsort((pages.beam[part], pages.group[part], pages.block[part]))]
-            slots[(HOST, group)] = tx.room.reserve_some((HOST, group), len(part))
-            chosen.append(part[: len(slots[(HOST, group)])])
-    return joined(chosen), slots
+            claims[(HOST, group)] = tx.room.claim_some((HOST, group), len(part))
+            chosen.append(part[: claims[(HOST, group)]])
+    return joined(chosen), claims
 
 
 def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ import numpy.typing as npt
 
 from kvgpu.config import LEVEL_NAMES, SlotKey
 from kvgpu.core import TreeEvent
-from kvgpu.fences import EMPTY, PENDING
 from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.tree_changes import drop
 
@@ -31,20 +31,6 @@ class NoRoom(Exception):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """An eviction that is decided and not submitted yet. ``waits``: fence numbers of the source slot that the copy waits for.
-
-    ``freed_fence``: what the source slot's fence would be, were the page freed there instead.
-    """
-
-    page: int
-    source_slot: int
-    target_slot: int
-    waits: tuple[int, int]
-    freed_fence: int
-
-
 @dataclass(slots=True)
 class _Line:
     """The evictable pages of a pool group in order, as they were when they were first asked for."""
@@ -55,10 +41,10 @@ class _Line:
 
 
 class Room:
-    """Room for an operation (R3.14, R10.1): slots are reserved one after the other, pages leave in order, in cascades.
+    """Room for an operation (R3.14, R10.1): slots are claimed one after the other, pages leave in order, in cascades.
 
-    The operation reserves on the coldest level first, so that what it needs itself comes before what it evicts. A decision is a
-    change of the transaction at once; ``moves`` are the copies to submit, all before anything else is copied.
+    The operation claims on the coldest level first, so that what it needs itself comes before what it evicts. Drops are made at
+    once; moves are decided here and submitted all together by ``Copies.evict``, before slots are taken.
     """
 
     def __init__(self, tx: Transaction) -> None:
@@ -68,7 +54,9 @@ class Room:
         self._pin_mask: npt.NDArray[np.bool_] | None = None
         self._lines: dict[SlotKey, _Line] = {}
         self._epoch = 0
-        self.moves: dict[tuple[SlotKey, SlotKey], dict[int, Move]] = {}
+        self._moves: dict[tuple[SlotKey, SlotKey], dict[int, None]] = {}
+        self._claimed: dict[SlotKey, int] = {}
+        self._vacating: dict[SlotKey, int] = {}
         self._events: list[tuple[SlotKey, int, TreeEvent]] = []
 
     def pin(self, numbers: Int32) -> None:
@@ -76,20 +64,30 @@ class Room:
         self._pinned.append(numbers)
         self._pin_mask = None
 
-    def reserve(self, key: SlotKey, count: int) -> Int32:
-        """Slots of a pool group, by eviction if need be. Raises ``NoRoom``."""
-        pool = self._tx.pool(key)
-        while pool.free < count:
-            if not self.evict_one(key):
-                raise NoRoom(key, count)
-        return pool.take(count)
+    def left(self, key: SlotKey) -> int:
+        """How many slots of a pool group are free, or will be, and nobody claims."""
+        return self._tx.core.pool(key).free + self._vacating.get(key, 0) - self._claimed.get(key, 0)
 
-    def reserve_some(self, key: SlotKey, count: int) -> Int32:
-        """As many slots of a pool group as can be had, up to ``count`` (R4.7)."""
-        pool = self._tx.pool(key)
-        while pool.free < count and self.evict_one(key):
+    def claim(self, counts: dict[SlotKey, int]) -> dict[SlotKey, int]:
+        """Claim slots, by eviction if need be. Raises ``NoRoom``. Returns ``counts``."""
+        for key, count in counts.items():
+            if self.claim_some(key, count) < count:
+                raise NoRoom(key, count)
+        return counts
+
+    def claim_some(self, key: SlotKey, count: int) -> int:
+        """Claim as many slots of a pool group as can be had, up to ``count`` (R4.7)."""
+        while self.left(key) < count and self.evict_one(key):
             pass
-        return pool.take(min(count, pool.free))
+        claimed = min(count, max(self.left(key), 0))
+        self._claimed[key] = self._claimed.get(key, 0) + claimed
+        return claimed
+
+    def take(self, claims: dict[SlotKey, int]) -> dict[SlotKey, Int32]:
+        """Take claimed slots, once the evictions are submitted."""
+        for key, count in claims.items():
+            self._claimed[key] -= count
+        return {key: self._tx.pool(key).take(count) for key, count in claims.items()}
 
     def evict_one(self, key: SlotKey) -> bool:
         """Move one page down or drop one, the first that can leave; whether there was one."""
@@ -132,7 +130,7 @@ class Room:
         below = core.pool(key).spec.below
         if below is not None:
             lower = (key[0] + 1, below)
-            if core.pool(lower).free or self.evict_one(lower):
+            if self.left(lower) > 0 or self.evict_one(lower):
                 if core.pages.alive[page]:  # else it went with a removed subtree, and its slot is free
                     self._move(page, key, lower)
                 return True
@@ -144,44 +142,37 @@ class Room:
         return True
 
     def _move(self, page: int, key: SlotKey, lower: SlotKey) -> None:
-        tx, pages, fences = self._tx, self._tx.core.pages, self._tx.core.fences
-        source, target = tx.pool(key), tx.pool(lower)
-        one = np.array([page], dtype=np.int32)
-        slots, old = target.take(1), pages.slot[one]
-        behind = fences.united(fences.united(source.fence[old], pages.ready[one]), source.readers[old])
-        waits = (int(source.fence[old[0]]), int(source.readers[old[0]]))
-        self.moves.setdefault((key, lower), {})[page] = Move(page, int(old[0]), int(slots[0]), waits, int(behind[0]))
+        tx, pages = self._tx, self._tx.core.pages
+        self._moves.setdefault((key, lower), {})[page] = None
+        self._claimed[lower] = self._claimed.get(lower, 0) + 1
+        self._vacating[key] = self._vacating.get(key, 0) + 1
         tx.scope.evicted.add(page)
         tx.on_undo(lambda: tx.scope.evicted.discard(page))
-        tx.put_slots(source, "fence", old, PENDING)
-        tx.put_slots(source, "readers", old, EMPTY)
-        tx.vacate(source, old)
-        tx.place(one, target, slots)
-        source.evictable -= 1
-        target.evictable += 1
-        tx.unsettle(one)
-        tx.core.queues[lower[0]][lower[1]].push(one)
         if pages.node[page] != NO_NODE:
             tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
             self._events.append((key, page, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))
 
     def cancel_moves(self, numbers: Int32) -> None:
         """Pages are about to be freed: a move of theirs that was decided is not made."""
-        if not self.moves:
-            return
-        for page in numbers.tolist():
-            for (key, _), moves in self.moves.items():
-                move = moves.pop(page, None)
-                if move is not None:
-                    slot = np.array([move.source_slot], dtype=np.int32)
-                    self._tx.put_slots(self._tx.core.pool(key), "fence", slot, move.freed_fence)
-                    self._tx.put("ready", np.array([page], dtype=np.int32), EMPTY)
+        for page in numbers.tolist() if self._moves else ():
+            for (key, lower), moves in self._moves.items():
+                if page in moves:
+                    del moves[page]
+                    self._claimed[lower] -= 1
+                    self._vacating[key] -= 1
                     self._events = [entry for entry in self._events if entry[1] != page]
 
-    def take_moves(self) -> list[tuple[SlotKey, SlotKey, list[Move]]]:
-        """The moves to submit: coldest level first, then pool group (R3.14). Their events stand in the same order."""
-        moves = [(source, target, list(each.values())) for (source, target), each in self.moves.items() if each]
-        self.moves = {}
-        self._tx.events += [event for _, _, event in sorted(self._events, key=lambda entry: (-entry[0][0], entry[0][1]))]
+    def take_moves(self) -> Iterator[tuple[Int32, SlotKey, Int32]]:
+        """The moves to submit, one after the other: pages, where to, slots there. Coldest level first, then pool group (R3.14).
+
+        Their events stand in the same order.
+        """
+        tx = self._tx
+        tx.events += [event for _, _, event in sorted(self._events, key=lambda entry: (-entry[0][0], entry[0][1]))]
         self._events = []
-        return sorted(moves, key=lambda move: (-move[0][0], move[0][1]))
+        for (key, lower), moves in sorted(self._moves.items(), key=lambda item: (-item[0][0][0], item[0][0][1])):
+            if moves:
+                numbers = np.fromiter(moves, np.int32, len(moves))
+                self._vacating[key] -= len(numbers)
+                yield numbers, lower, self.take({lower: len(numbers)})[lower]
+        self._moves = {}

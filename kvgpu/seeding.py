@@ -62,16 +62,18 @@ def _seed(tx: Transaction, tokens: Sequence[int], level: int, groups: Sequence[i
         if block >= len(path) or path[block].pages[group] == NO_PAGE
     ]
     pool_groups = {group: int(core.pool_group[group, level]) for group in groups}
-    slots = {}
-    for number in sorted(set(pool_groups.values())):
-        slots[number] = tx.room.reserve((level, number), sum(pool_groups[group] == number for _, group in missing))
+    counts = {
+        (level, number): sum(pool_groups[group] == number for _, group in missing) for number in sorted(set(pool_groups.values()))
+    }
+    tx.room.claim(counts)
     tx.copies.evict()
+    slots = tx.room.take(counts)
     for chunk in chunks[len(path) :]:
         path.append(insert_node(tx, path[-1] if path else core.tree.root, chunk))
-    for number, taken in slots.items():
-        mine = [(block, group) for block, group in missing if pool_groups[group] == number]
+    for key, taken in slots.items():
+        mine = [(block, group) for block, group in missing if pool_groups[group] == key[1]]
         if mine:
-            _make(tx, path, mine, (level, number), taken, priority, content)
+            _make(tx, path, mine, key, taken, priority, content)
 
 
 def _make(
@@ -108,13 +110,11 @@ def evict(core: Core, level: int, pool_group: int, count: int) -> None:
     if count < 1:
         raise InvalidArgument(f"evict of {count} pages: at least 1")
     with Transaction(core, core.scope()) as tx:
-        pool = tx.pool((level, pool_group))
-        before = pool.free
-        while pool.free < before + count:  # a page that goes with a removed subtree has left, too
-            if not tx.room.evict_one(pool.key):
-                raise OutOfPages(
-                    f"evict of {count} pages on level {level}, pool group {pool_group}: only {pool.free - before} can leave"
-                )
+        key = (level, pool_group)
+        before = tx.room.left(key)
+        while (gone := tx.room.left(key) - before) < count:  # a page that goes with a removed subtree has left, too
+            if not tx.room.evict_one(key):
+                raise OutOfPages(f"evict of {count} pages on level {level}, pool group {pool_group}: only {gone} can leave")
         tx.copies.evict()
         tx.commit()
 
