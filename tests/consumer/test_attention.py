@@ -24,8 +24,8 @@ def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(kvgpu.adapter.payloads, "expand", floats)
     started: list[Workload] = []
 
-    def begin(**options: str) -> Workload:
-        started.append(Workload(request.param, **options))
+    def begin(schedule: str = "fifo") -> Workload:
+        started.append(Workload(request.param, schedule=schedule))
         return started[-1]
 
     yield begin
@@ -98,7 +98,7 @@ def test_layers_and_batches_that_it_cannot_read(start: Start) -> None:
     manager, rows = work.built._run.manager, work.built._run.names.batches["rows"]
     with pytest.raises(InvalidArgument, match="'index' is not sparse"):
         SparseAttention(manager, rows, "index", "key", "key")
-    with pytest.raises(OutOfRange, match="no buffer first.scale"):
+    with pytest.raises(OutOfRange, match=r"no buffer first\.scale"):
         SparseAttention(manager, rows, "first", "key", "scale")
     plain = type(rows)(manager, "plain", 1, 1)
     with pytest.raises(InvalidArgument, match="no page_level"):

@@ -71,7 +71,8 @@ def compare_all() -> int:
     """Run the kernel's source on numba's CUDA simulator against the twin and dense attention; how many cases were equal."""
     from numba import cuda
 
-    source: Any = cuda.jit(ATTEND.cuda_source)
+    jit: Any = cuda.jit
+    source = jit(ATTEND.cuda_source)
     for case in range(len(CASES)):
         memories, numbers, wanted = a_launch(case)
         by_twin, by_source = memories[-1].copy(), memories[-1].copy()

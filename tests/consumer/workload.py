@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kvgpu.consumer import SparseAttention
 from kvgpu.device.api import Stream
 from kvgpu.system import Implementation
-from spec.config import BufferConfig, Level, LevelConfig, LevelKind, LayerConfig, ManagerConfig
+from spec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
 from spec.harness.systems import find_system
 from spec.observation import Observation, RequestStatus
 from spec.ops import (
@@ -78,7 +78,8 @@ def dense_attention(query: Float64, keys: Float64, values: Float64) -> Float64:
     """Attention of one query, all at once, float64."""
     scores = keys @ query / np.sqrt(len(query))
     weights = np.exp(scores - scores.max())
-    return weights @ values / weights.sum()
+    found: Float64 = weights @ values / weights.sum()
+    return found
 
 
 @dataclass(slots=True)
@@ -212,8 +213,8 @@ def decoding(work: Workload, tokens: int) -> Iterator[int]:
     """A conversation of ``tokens`` decoded tokens, with others that share its prefix; yields after each step.
 
     ``chat`` decodes all along. ``twin`` shares its prompt, is preempted twice and resumes in decode. Every 16 tokens a ``guest``
-    with the prompt, or with all that ``chat`` has committed, is in prefill for some steps, so that shared pages are promoted and go
-    back; then it decodes for a while and is closed.
+    with the prompt, or with all that ``chat`` has committed, is in prefill for some steps, so that shared pages are promoted and
+    go back; then it decodes for a while and is closed.
     """
     prompt = tuple(range(18))
     work.do(SeedPrefix(tokens=prompt, level=LevelKind.GPU))
