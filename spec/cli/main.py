@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "fuzz": "spec.cli.fuzz:fuzz",
     "gates": "spec.cli.gates:gates",
     "rules": "spec.cli.rules:rules",
+    "sweep": "spec.cli.sweep:sweep",
     "schema": "spec.cli.schema:schema",
 }
 """Every command and where its function is, in the order of the help."""

@@ -63,11 +63,11 @@ def run(
     from spec.harness.runner import Plan, default_jobs
 
     if schedule is not None and re.fullmatch(r"fifo|adversarial|seed=\d{1,18}", schedule) is None:
-        _refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
+        refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
     if require_cuda and device is Device.SIM:
-        _refuse("--require-cuda and --device sim contradict each other")
+        refuse("--require-cuda and --device sim contradict each other")
     chosen = Device.CUDA if require_cuda else device
-    scenarios = _scenarios(paths, expression, max_pool_bytes)
+    scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
     options = {"device": chosen.value, "check": "on" if check else "off"}
     if schedule is not None:
         options["schedule"] = schedule
@@ -86,11 +86,12 @@ def run(
         console.print(f"--require-cuda: {unchecked} scenarios did not run on a GPU", style="red")
         failed = True
     if all(result.verdict.value == "skipped" for result in results):
-        _refuse("nothing was run: every scenario was skipped, which is not a pass")
+        refuse("nothing was run: every scenario was skipped, which is not a pass")
     raise typer.Exit(1 if failed else 0)
 
 
-def _refuse(message: str, code: int = 2) -> NoReturn:
+def refuse(message: str, code: int = 2) -> NoReturn:
+    """Leave with a message about the usage."""
     typer.echo(message, err=True)
     raise typer.Exit(code)
 
@@ -107,7 +108,7 @@ def _probe(plan: Plan, scenarios: list[Scenario], require_cuda: bool) -> None:
         factory(setup_for(able, plan.options)).close()
     except Exception as error:  # whatever a system raises where its device is not there
         text = " ".join(str(error).split()) or type(error).__name__
-        _refuse(f"{plan.system} cannot be built with device cuda: {text}", 1 if require_cuda else 2)
+        refuse(f"{plan.system} cannot be built with device cuda: {text}", 1 if require_cuda else 2)
 
 
 def _found(name: str) -> Factory:
@@ -116,10 +117,11 @@ def _found(name: str) -> Factory:
     try:
         return find_system(name)
     except SystemNotFound as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
-def _scenarios(paths: list[Path] | None, expression: str | None, max_pool_bytes: int) -> list[Scenario]:
+def chosen_scenarios(paths: list[Path] | None, expression: str | None, max_pool_bytes: int) -> list[Scenario]:
+    """The scenarios that a command line asks for; leaves with what is wrong if there are none, or a file is wrong."""
     from spec.harness.select import SelectionError, select
 
     asked = paths or [suite_or_exit()]
@@ -134,17 +136,17 @@ def _scenarios(paths: list[Path] | None, expression: str | None, max_pool_bytes:
         wrong += bool(loaded.problems)
         scenarios += loaded.scenarios
     if wrong:
-        _refuse(f"{wrong} {'file is' if wrong == 1 else 'files are'} wrong: nothing was run")
+        refuse(f"{wrong} {'file is' if wrong == 1 else 'files are'} wrong: nothing was run")
     if not scenarios:
-        _refuse(f"nothing to run: no scenario in {', '.join(map(str, asked))}: expected YAML files that say kvspec:")
+        refuse(f"nothing to run: no scenario in {', '.join(map(str, asked))}: expected YAML files that say kvspec:")
     if expression is None:
         return scenarios
     try:
         chosen = select(scenarios, expression)
     except SelectionError as error:
-        _refuse(str(error))
+        refuse(str(error))
     if not chosen:
-        _refuse(f"nothing to run: -k {expression!r} matches none of {len(scenarios)} scenarios, by name, tag or rule")
+        refuse(f"nothing to run: -k {expression!r} matches none of {len(scenarios)} scenarios, by name, tag or rule")
     return chosen
 
 
@@ -221,7 +223,7 @@ def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, ju
         try:
             write_junit(junit, results, {number: plain(report) for number, report in reports.items()})
         except OSError as error:
-            _refuse(f"--junit {junit}: cannot be written: {(error.strerror or 'no reason given').lower()}")
+            refuse(f"--junit {junit}: cannot be written: {(error.strerror or 'no reason given').lower()}")
 
 
 def _escaped(text: str) -> str:

@@ -30,7 +30,7 @@ TITLES = {
 
 def reproduce_command(result: Result, system: str, against: str, options: Mapping[str, str]) -> str:
     """The one line that runs this scenario alone in the same way."""
-    parts = ["kvspec", "run", _path(result.position.path), "-k", result.name, "--system", system, "--against", against]
+    parts = ["kvspec", "run", path_text(result.position.path), "-k", result.name, "--system", system, "--against", against]
     for key in ("device", "schedule"):
         if options.get(key, "auto") != "auto":
             parts += [f"--{key}", options[key]]
@@ -47,7 +47,7 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
     """
     failure = result.failure
     assert failure is not None
-    where = f"{_path(failure.position.path)}:{failure.position.line}"
+    where = f"{path_text(failure.position.path)}:{failure.position.line}"
     head = Text.assemble(("FAILED ", "bold red"), (result.name, "bold"), f"\n{where}  step {failure.step}: {failure.verb}")
     if result.rules:
         head.append(f"  scenario covers {', '.join(result.rules)}", "dim")
@@ -122,7 +122,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 4]} ..."
 
 
-def _path(path: Path) -> str:
+def path_text(path: Path) -> str:
     """A path as a user would type it here."""
     try:
         relative = os.path.relpath(path)
