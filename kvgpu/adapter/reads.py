@@ -87,7 +87,8 @@ class Reader:
         """
         table = batch.page_table(group)
         table.check()
-        result = self._result(table)
+        # A captured result is copied on by the replay, and a GPU would copy from host to host at once, behind no stream.
+        result = self._result(table, "device" if capturing else "pinned")
         if capturing:
             self._capturing.append(CapturedRead(batch, table, result))
         else:
@@ -120,7 +121,7 @@ class Reader:
         if not graph.reads:
             return Read(self._device.position(stream))
         last = graph.reads[-1]
-        kept = self._result(last.table)
+        kept = self._result(last.table, "pinned")
         self._device.upload(
             stream,
             last.result.memory,
@@ -134,9 +135,9 @@ class Reader:
         last.copied = self._device.record(stream, "R8.8 replay: its result has been copied")
         return Read(self._device.position(stream), table=kept)
 
-    def _result(self, table: ExportedArray) -> TableResult:
+    def _result(self, table: ExportedArray, kind: str) -> TableResult:
         if len(table.shape) != 2:
             raise LogicError(f"a table of shape {table.shape} is no page table")
         self._made += 1
-        memory = self._device.allocate("pinned", table.nbytes, f"table read {self._made}")
+        memory = self._device.allocate(kind, table.nbytes, f"table read {self._made}")
         return TableResult(memory, table.shape, self._made)

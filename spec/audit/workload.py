@@ -29,7 +29,9 @@ class Profile:
     """Share of calls made without looking at the state."""
 
 
-STREAMS = ("exec", "side", "copy")
+CAPTURED = "graph"
+"""The stream of captures: no request works on it, since a stream in capture takes no other work."""
+STREAMS = ("exec", "side", "copy", CAPTURED)
 _TOKENS = 3
 """Few different tokens, so that prefixes meet."""
 
@@ -153,7 +155,7 @@ class Chooser:
         return self.rng.choice(live) if live else None
 
     def _stream(self) -> str:
-        return self.rng.choice(STREAMS)
+        return self.rng.choice(STREAMS[:3])
 
     def _level(self) -> LevelKind:
         return self.rng.choice(self.manager.levels).kind
@@ -345,6 +347,9 @@ class Chooser:
         fence = ops.RecordRead(batch=batch, stream=stream)
         self.queue = [read, fence]
         if self.rng.random() < 0.3:
+            stream = CAPTURED
+            read = read.model_copy(update={"stream": stream})
+            fence = fence.model_copy(update={"stream": stream})
             graph = self._label("graph")
             self.queue = [
                 ops.BeginCapture(stream=stream),
