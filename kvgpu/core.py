@@ -145,7 +145,7 @@ class Core:
 
 def build_core(layout: Layout, device: Device, folder: Path) -> Core:
     """Allocate everything. ``folder``: for the files of the disk level. Raises ``DeviceError``."""
-    fences = FenceTable(device)
+    fences, faults = FenceTable(device), FaultPlan()
     pages = PageTable(fences)
     built: list[tuple[SlotPool, ...]] = []
     try:
@@ -167,8 +167,8 @@ def build_core(layout: Layout, device: Device, folder: Path) -> Core:
         tuple(built),
         tuple(tuple(EvictionQueue(spec.level, spec.number, layout, pages) for spec in level) for level in layout.levels),
         Counters(np.array([group.page_bytes for group in layout.groups], dtype=np.int64)),
-        FaultPlan(),
-        Copier(device, fences),
+        faults,
+        Copier(device, fences, faults),
         np.array([group.pool_groups for group in layout.groups], dtype=np.int32),
         device.poison(_some_memory(built), (), (), "R7.2 poison a free slot") is not None,
     )

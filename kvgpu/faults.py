@@ -23,12 +23,14 @@ class Refusal:
 
 
 class FaultPlan:
-    """Which of the next submissions are refused."""
+    """Which of the next submissions are refused. ``file_accesses``: how many accesses to files were asked for so far."""
 
     def __init__(self) -> None:
         """None is."""
         self._armed: dict[Direction, dict[int, Refusal]] = {direction: {} for direction in Direction}
         self._made: dict[Direction, int] = dict.fromkeys(Direction, 0)
+        self._bad_file_access = 0
+        self.file_accesses = 0
 
     def arm(self, direction: str, call: int = 1, queued: bool = False) -> None:
         """Have the ``call``-th next submission of a direction refused (1: the next). Said twice of one, queued wins."""
@@ -48,3 +50,12 @@ class FaultPlan:
     def made(self, direction: str) -> int:
         """How many submissions of a direction were asked for, refused ones included."""
         return self._made[Direction(direction)]
+
+    def arm_file(self, access: int) -> None:
+        """Have an access to a file refused: the ``access``-th of all, from 1."""
+        self._bad_file_access = access
+
+    def check_file(self) -> bool:
+        """To be asked once before each submission that reads or writes a file: whether it is refused."""
+        self.file_accesses += 1
+        return self.file_accesses == self._bad_file_access

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from kvgpu import committing, growth, inspection, lifecycle, payloads, seeding
 from kvgpu.config import Layout, build_layout
 from kvgpu.core import PayloadHook, TreeListener, build_core
 from kvgpu.counters import CounterView
-from kvgpu.device.api import Device, Graph, Memory, Stream
+from kvgpu.device.api import Device, DeviceError, Graph, Memory, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.faults import FaultPlan
 from kvgpu.fences import Fence, Point
@@ -49,8 +49,13 @@ class Manager:
         self._layout = layout
         self._device = device
         self._lock = ManagerLock()
-        self._folder = tempfile.TemporaryDirectory(prefix="kvgpu-") if len(layout.levels) > 2 else None
-        self._core = build_core(layout, device, Path(self._folder.name) if self._folder is not None else Path())
+        self._folder = _temporary_folder() if len(layout.levels) > 2 else None
+        try:
+            self._core = build_core(layout, device, Path(self._folder.name) if self._folder is not None else Path())
+        except BaseException:
+            if self._folder is not None:
+                self._folder.cleanup()
+            raise
         self._core.hook = payload_hook
         self._by_name: dict[str, Request] = {}
         self._made = 0
@@ -561,9 +566,20 @@ class Manager:
             if self._shut:
                 return
             self._shut = True
-            self._core.copier.close()
-            for pools in self._core.pools:
-                for pool in pools:
-                    pool.close()
-            if self._folder is not None:
-                self._folder.cleanup()
+            with ExitStack() as last:  # one that fails keeps none of the others from being given back
+                if self._folder is not None:
+                    last.callback(self._folder.cleanup)
+                for pools in self._core.pools:
+                    for pool in pools:
+                        last.callback(pool.close)
+                last.callback(self._core.copier.close)
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder of our own for the files of the disk level. Raises ``DeviceError``."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="kvgpu-")
+    except OSError as error:
+        raise DeviceError(
+            f"no folder for the files of the disk level: {error}; set TMPDIR to a folder that can be written to"
+        ) from error

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import PoolGroup
-from kvgpu.device.api import Access, Device, Event, Memory, Stream
+from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
+from kvgpu.faults import FaultPlan
 from kvgpu.fences import FenceTable, Point
 from kvgpu.kernels import COPY_PAGES, THREADS, blocks_for, descriptor_bytes, fill_descriptor, segment_words
 from kvgpu.pools import SlotPool
@@ -115,10 +116,11 @@ class Side:
 class Copier:
     """Submits copies."""
 
-    def __init__(self, device: Device, fences: FenceTable) -> None:
+    def __init__(self, device: Device, fences: FenceTable, faults: FaultPlan) -> None:
         """No lane yet."""
         self._device = device
         self._fences = fences
+        self._faults = faults
         self._lanes: list[Lane] = []
         self.buffers = Buffers(device)
 
@@ -141,22 +143,24 @@ class Copier:
         return done
 
     def on_stream(self, stream: Stream, source: Side, target: Side, site: str, after: str, why: str) -> Point:
-        """A copy of pages on a stream; waits for nothing. Raises ``DeviceError`` without pinned memory.
+        """A copy of pages on a stream; waits for nothing. Raises ``DeviceError`` without pinned memory, or if a file fails.
 
         The point after it: recorded under the site ``after``, kept for the reason ``why``.
         """
         used: list[Buffer] = [side.buffer for side in (source, target) if side.buffer is not None]
         if not len(source.slots):
             return self._fences.record(stream, after, why)
-        if source.on_disk and (target.on_disk or not self._is_host(target)):
-            source = self._read_file(stream, source, used, site)
-        if source.on_disk or target.on_disk:
-            self._file_task(stream, source, target, site)
-        else:
-            self._launch(stream, source, target, used, site)
-        done = self._fences.record(stream, after, why)
-        for buffer in used:
-            buffer.busy, buffer.held = done.event, False
+        try:
+            if source.on_disk and (target.on_disk or not self._is_host(target)):
+                source = self._read_file(stream, source, used, site)
+            if source.on_disk or target.on_disk:
+                self._file_task(stream, source, target, site)
+            else:
+                self._launch(stream, source, target, used, site)
+        finally:  # also after an error: a part may have been submitted
+            done = self._fences.record(stream, after, why)
+            for buffer in used:
+                buffer.busy, buffer.held = done.event, False
         return done
 
     @staticmethod
@@ -176,6 +180,10 @@ class Copier:
         """Pages between a file and pinned memory, by the host, in the order of the stream."""
         filed, other = (source, target) if source.on_disk else (target, source)
         assert filed.pool is not None and filed.pool.file is not None
+        if (problem := filed.pool.file.problem()) is not None:
+            raise DeviceError(problem)
+        if self._faults.check_file():
+            raise DeviceError(f"access to {filed.pool.file.path} refused")
         size = filed.pool.spec.page_bytes
         rows = other.memory.host_array()[: (other.memory.nbytes // size) * size].reshape(-1, size)
         move = filed.pool.file.read if source.on_disk else filed.pool.file.write

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvgpu.core import Core
-from kvgpu.device.api import Memory, Stream
-from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
+from kvgpu.device.api import DeviceError, Memory, Stream
+from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.migration import Buffer, Side
 from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.request import Request
@@ -100,7 +100,10 @@ def unwritten(core: Core, request: Request, first: int, end: int) -> list[WriteT
 
 
 def write(core: Core, request: Request, writes: Sequence[tuple[WriteTarget, bytes]]) -> None:
-    """Write whole GPU pages on the request's stream, in one submission per pool group."""
+    """Write whole GPU pages on the request's stream, in one submission per pool group.
+
+    Raises ``CopyFailed`` without pinned memory for the payloads.
+    """
     assert request.stream is not None
     by_pool: dict[int, list[tuple[int, bytes]]] = {}
     for target, payload in writes:
@@ -123,9 +126,12 @@ def write(core: Core, request: Request, writes: Sequence[tuple[WriteTarget, byte
 
 
 def fill_buffer(core: Core, payloads: Sequence[bytes]) -> Buffer:
-    """Payloads of one size in a pinned buffer, one after the other."""
+    """Payloads of one size in a pinned buffer, one after the other. Raises ``CopyFailed`` if there is no memory for it."""
     whole = b"".join(payloads)
-    buffer = core.copier.buffers.take(len(whole))
+    try:
+        buffer = core.copier.buffers.take(len(whole))
+    except DeviceError as error:
+        raise CopyFailed(f"{len(payloads)} payloads cannot be written: {error}") from error
     buffer.memory.host_array()[: len(whole)] = np.frombuffer(whole, dtype=np.uint8)
     return buffer
 

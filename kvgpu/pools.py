@@ -32,9 +32,15 @@ class PageFile:
         self._nbytes = page_bytes * slots
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise DeviceError(
+                f"no file for the disk level at {path}: {error.strerror}; is the folder there, and writable?"
+            ) from error
+        try:
             if self._nbytes:
                 os.posix_fallocate(self._file, 0, self._nbytes)
         except OSError as error:
+            self.close()
             raise DeviceError(
                 f"no {self._nbytes} bytes for the disk level in {path}: {error.strerror}; make room or configure fewer slots"
             ) from error

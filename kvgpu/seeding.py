@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.core import Core
-from kvgpu.errors import InvalidArgument, OutOfPages, OutOfRange
+from kvgpu.device.api import DeviceError
+from kvgpu.errors import CopyFailed, InvalidArgument, OutOfPages, OutOfRange
 from kvgpu.fences import EMPTY, Point
 from kvgpu.migration import Side
 from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.payloads import fill_buffer
+from kvgpu.pools import SlotPool
 from kvgpu.prefix_tree import Node
 from kvgpu.room import NoRoom
 from kvgpu.transaction import Transaction
@@ -90,10 +92,14 @@ def _make(
     payloads = [content(path[block].prefix(), group, block) for block, group in wanted]
     waits: list[tuple[str | None, tuple[Point, ...]]] = [(None, fences.points(pool.fence[slots], pool.readers[slots]))]
     source = Side(np.arange(len(slots), dtype=np.int32), None, fill_buffer(core, payloads))
-    ready = fences.add([core.copier.on_lane(source, Side(slots, pool), waits, "payload of seeded pages")])
+    try:
+        done = core.copier.on_lane(source, Side(slots, pool), waits, "payload of seeded pages")
+    except DeviceError as error:
+        raise CopyFailed(f"the payloads of {len(payloads)} seeded pages were refused: {error}") from error
+    tx.on_undo(lambda: _fence(core, pool, slots, done))
     tx.put_slots(pool, "fence", slots, EMPTY)
     tx.put_slots(pool, "readers", slots, EMPTY)
-    numbers = []
+    ready, numbers = fences.add([done]), []
     for (block, group), slot in zip(wanted, slots.tolist(), strict=True):
         one = np.array([block], dtype=np.int32)
         page = tx.new_pages(group, one, np.zeros_like(one), key, np.array([slot], dtype=np.int32), priority)
@@ -103,6 +109,11 @@ def _make(
     core.pages.ready[pages] = ready
     core.pages.written[pages] = True
     tx.make_evictable(pages)
+
+
+def _fence(core: Core, pool: SlotPool, slots: Int32, done: Point) -> None:
+    """The slots of an undone write are used again after it."""
+    pool.fence[slots] = core.fences.merged(pool.fence[slots], [done])
 
 
 def evict(core: Core, level: int, pool_group: int, count: int) -> None:

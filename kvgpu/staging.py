@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.device.api import Access, Device, Event, Memory, Stream
+from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
 
 INITIAL_BUFFERS = 2
 """How many buffers exist from the start (R7.6)."""
@@ -36,8 +36,12 @@ class StagingPool:
         self._owner = owner
         self._nbytes = nbytes
         self._buffers: list[StagingBuffer] = []
-        for _ in range(INITIAL_BUFFERS):
-            self._grow()
+        try:
+            for _ in range(INITIAL_BUFFERS):
+                self._grow()
+        except DeviceError:
+            self.free()
+            raise
 
     def __len__(self) -> int:
         """How many buffers exist."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from kvgpu.adapter.apply import apply
 from kvgpu.adapter.names import Names
 from kvgpu.adapter.observe import observe
-from kvgpu.adapter.options import make_device
+from kvgpu.adapter.options import make_device, whole_number
 from kvgpu.adapter.order import Gates, StepMarks
 from kvgpu.adapter.payloads import Payloads
 from kvgpu.adapter.reads import Reader
@@ -26,13 +26,15 @@ FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults")
 class Implementation:
     """The cache manager on a simulated or real device, behind the ``System`` protocol.
 
-    Options of the setup: those of ``kvgpu.adapter.options.make_device``.
+    Options of the setup: those of ``kvgpu.adapter.options.make_device``, and ``fail_file``: the number of the access to a file,
+    from 1, that is refused.
     """
 
     capabilities: ClassVar[frozenset[str]] = frozenset((*VERBS, *FEATURES))
 
     def __init__(self, setup: Setup) -> None:
         """Build the manager. Raises ``ConfigurationError``, and ``DeviceError`` for a device that is not there."""
+        bad_file_access = whole_number(setup.options, "fail_file", 0)
         self._device = make_device(setup.options)
         self._step = -1
         self._closed = False
@@ -42,6 +44,7 @@ class Implementation:
             payloads = Payloads(marks)
             manager = Manager(setup.manager, self._device, payload_hook=payloads.became_history)
             payloads.bind(manager)
+            manager.faults.arm_file(bad_file_access)
             self._tree = TreeLog(manager)
             self._run = Run(
                 manager, self._device, Names(manager, streams), Gates(self._device), marks, payloads, Reader(self._device)
@@ -54,6 +57,11 @@ class Implementation:
     def device(self) -> str:
         """Which device it runs on: ``sim`` or ``cuda``."""
         return self._device.kind
+
+    @property
+    def file_accesses(self) -> int:
+        """How many accesses to files were submitted or refused so far."""
+        return self._run.manager.faults.file_accesses
 
     def apply(self, op: Operation) -> Outcome:
         """Carry out one operation; an error of a known kind is an outcome."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kvgpu.device.api import Access, Event, Memory, Stream
+from kvgpu.device.api import Access, DeviceError, Event, Memory, Stream
 from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
@@ -100,7 +100,10 @@ class Tables:
             manager.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
         else:
             manager.wait(stream, (self.published,), "R7.5 publication: the previous publication")
-        buffer = self._staging.acquire()
+        try:
+            buffer = self._staging.acquire()
+        except DeviceError as error:
+            raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused (R8.6): {error}") from error
         if refusal is not None:
             # What was queued may still read the buffer (R7.6), and the next publication follows it; the tables stay as they were.
             self._staging.submitted(buffer, stream)

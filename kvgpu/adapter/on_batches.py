@@ -5,7 +5,8 @@ from __future__ import annotations
 from kvgpu import executor
 from kvgpu.adapter.run import Handlers, Run
 from kvgpu.batch import Batch, check_shape
-from kvgpu.errors import LogicError
+from kvgpu.device.api import DeviceError
+from kvgpu.errors import LogicError, OutOfPages
 from spec import ops
 from spec.system import OffsetTable
 
@@ -15,7 +16,10 @@ def _make(run: Run, op: ops.MakeBatch) -> None:
     old = run.names.batches.get(op.name)
     if old is not None and old.open:
         raise LogicError(f"batch {op.name!r} is open already: close it first (R8.1)")
-    run.names.batches[op.name] = Batch(run.manager, op.name, op.rows, op.blocks, op.beam_width, op.levels)
+    try:
+        run.names.batches[op.name] = Batch(run.manager, op.name, op.rows, op.blocks, op.beam_width, op.levels)
+    except DeviceError as error:
+        raise OutOfPages(f"no memory for the tables of batch {op.name!r}: {error}") from error
 
 
 def _add(run: Run, op: ops.Add) -> int:

@@ -31,3 +31,11 @@ def _switch(options: Mapping[str, str], name: str) -> bool:
     if value not in ("on", "off"):
         raise DeviceError(f"option {name} is {value!r}: expected on or off")
     return value == "on"
+
+
+def whole_number(options: Mapping[str, str], name: str, default: int) -> int:
+    """An option that is a whole number. Raises ``DeviceError`` for anything else."""
+    value = options.get(name, str(default))
+    if not value.isdecimal():
+        raise DeviceError(f"option {name} is {value!r}: expected a whole number")
+    return int(value)
