@@ -1,0 +1,117 @@
+"""Publishing block tables: our packed upload and scatter kernel against copies per row and group, and whole tables."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.timing import Clock
+from kvgpu.batch import Batch
+from kvgpu.device.api import Device
+from kvgpu.manager import Manager
+from kvgpu.publication import pack, publication
+from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
+
+TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """Microseconds. ``*_cpu``: of the submitting call; ``*_end``: until the device is done with it."""
+
+    dirty: int
+    rows: int
+    groups: int
+    blocks: int
+    ours_cpu: float
+    ours_end: float
+    assemble: float
+    publish_cpu: float
+    publish_end: float
+    per_row_cpu: float
+    per_row_end: float
+    whole_cpu: float
+    whole_end: float
+
+
+def config(groups: int, slots: int) -> ManagerConfig:
+    """A manager of ``groups`` sparse layer groups, which differ by window, with small pages."""
+    layers = tuple(
+        LayerConfig(
+            name=f"g{number}",
+            sliding_window=None if number == 0 else 1_000_000 * number,
+            buffers=(BufferConfig(role="key", bytes=16, sparse=True),),
+        )
+        for number in range(groups)
+    )
+    levels = tuple(LevelConfig(kind=kind, slots=slots) for kind in (LevelKind.GPU, LevelKind.HOST))
+    return ManagerConfig(tokens_per_block=TOKENS, levels=levels, layers=layers)
+
+
+def decoding_batch(device: Device, rows: int, groups: int, blocks: int) -> tuple[Manager, Batch, object]:
+    """A batch full of decoding requests, all but the last block on the host."""
+    manager = Manager(config(groups, rows * groups * blocks), device)
+    stream = device.stream(f"publication {rows} {groups} {blocks}")
+    batch = Batch(manager, "rows", rows, blocks)
+    for number in range(rows):
+        request = manager.create(f"r{number}")
+        manager.resume(request, stream)
+        assert manager.resize(request, blocks * TOKENS, (blocks - 1) * TOKENS)
+        assert manager.enter_decode(request)
+        batch.add(request)
+    batch.publish(stream)
+    device.settle()
+    return manager, batch, stream
+
+
+def measure(device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: int, dirty_counts: tuple[int, ...]) -> list[Row]:
+    manager, batch, stream = decoding_batch(device, rows, groups, blocks)
+    raw = stream.raw  # type: ignore[attr-defined]
+    handle = int(raw)
+    clock = Clock(raw)
+    words = device.allocate("pinned", groups * rows * (blocks + 1) * 4, "peer's tables on the host")
+    table, counts = words.address, words.address + groups * rows * blocks * 4
+    on_gpu = [device.allocate("device", rows * blocks * 4, f"peer table {g}") for g in range(groups)]
+    on_gpu_counts = [device.allocate("device", rows * 4, f"peer counts {g}") for g in range(groups)]
+    pointers = (ctypes.c_void_p * groups)(*(memory.address for memory in on_gpu))
+    count_pointers = (ctypes.c_void_p * groups)(*(memory.address for memory in on_gpu_counts))
+    found = []
+    for dirty in dirty_counts:
+        members = list(batch.members)[:dirty]
+        numbers = np.arange(dirty, dtype=np.int32)
+        staging = device.allocate("pinned", batch.tables.layout.staging_nbytes, "assembled before")
+        what = publication(range(dirty), members, batch.groups)
+        pack(what, staging.host_array(), False)
+
+        def ours(what: object = what, staging: object = staging, dirty: int = dirty) -> None:
+            batch.tables._scatter(stream, staging, range(dirty), what.total, (), "bench")  # type: ignore[arg-type, attr-defined]
+            device.record(stream, "bench")  # type: ignore[arg-type]
+
+        def make_dirty(members: object = members) -> None:
+            for member in members:  # type: ignore[attr-defined]
+                manager._core.renew(member)
+            device.settle()
+
+        def assemble(members: object = members, staging: object = staging, dirty: int = dirty) -> None:
+            pack(publication(range(dirty), members, batch.groups), staging.host_array(), False)  # type: ignore[arg-type, attr-defined]
+
+        per_row = (table, counts, pointers, count_pointers, numbers.ctypes.data, dirty, groups, rows, blocks, handle)
+        whole = (table, counts, pointers, count_pointers, groups, rows, blocks, handle)
+        found.append(
+            Row(
+                dirty,
+                rows,
+                groups,
+                blocks,
+                *clock.cpu(ours),
+                clock.cpu(assemble)[0],
+                *clock.cpu(lambda: batch.publish(stream), make_dirty),  # type: ignore[arg-type]
+                *clock.cpu(lambda args=per_row: peers.publish_per_row(*args)),  # type: ignore[misc]
+                *clock.cpu(lambda args=whole: peers.publish_whole(*args)),  # type: ignore[misc]
+            )
+        )
+        staging.free()
+    manager.shut()
+    return found

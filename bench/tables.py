@@ -1,0 +1,102 @@
+"""Figures as Markdown tables, with the targets beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench import migration as moving
+from bench.control import BLOCKS, Figures
+from bench.migration import FASTER, TARGETS
+from bench.publication import Row as Published
+from kvgpu.device.cuda.driver import checked, driver
+
+
+def card() -> str:
+    """The name of the GPU."""
+    name = checked(driver.cuDeviceGetName(100, 0))
+    return name.split(b"\0")[0].decode() if isinstance(name, bytes) else str(name)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)]) + "\n"
+
+
+def _met(value: float, target: float, unit: str = "%") -> str:
+    return f"{value:.1f}{unit} (at least {target:g}{unit}: {'met' if value >= target else 'MISSED'})"
+
+
+def migration(rows: Sequence[moving.Row]) -> str:
+    """GB/s of each way to move 2048 scattered pages, and ratios."""
+    head = ["direction", "page", "ceiling GB/s", "kvgpu GB/s", "of the ceiling", "call per page", "batched call", "C++ kernel"]
+    head += ["kvgpu / call per page", "CPU us to submit", "GPU blocks"]
+    body = []
+    for row in rows:
+        share = 100 * row.ceiling / row.ours
+        faster = row.per_page / row.ours
+        target = FASTER[row.page_bytes] if row.direction == "offload" else None
+        body.append(
+            [
+                row.direction,
+                f"{row.page_bytes >> 10} KiB",
+                f"{row.rate(row.ceiling):.1f}",
+                f"{row.rate(row.ours):.1f}",
+                _met(share, TARGETS[row.direction, row.page_bytes]),
+                f"{row.rate(row.per_page):.1f}",
+                f"{row.rate(row.batched):.1f}",
+                f"{row.rate(row.kernel):.1f}",
+                f"{faster:.1f}x" if target is None else _met(faster, target, "x"),
+                f"{row.submit:.0f}",
+                row.blocks,
+            ]
+        )
+    return f"## Moving {moving.PAGES} scattered pages, device time\n\n" + _table(head, body)
+
+
+def publication(rows: Sequence[Published]) -> str:
+    """Microseconds of each way to publish."""
+    head = [
+        "dirty rows",
+        "shape",
+        "kvgpu submit / end",
+        "two copies per row and group",
+        "whole tables",
+        "end to end",
+        "CPU to submit",
+    ]
+    head += ["assembly", "publish() CPU / end"]
+    body = []
+    for row in rows:
+        end, cpu = row.per_row_end / row.ours_end, row.per_row_cpu / row.ours_cpu
+        all_dirty = row.dirty == row.rows
+        body.append(
+            [
+                row.dirty,
+                f"{row.rows} x {row.groups} x {row.blocks}",
+                f"{row.ours_cpu:.1f} / {row.ours_end:.1f}",
+                f"{row.per_row_cpu:.1f} / {row.per_row_end:.1f}",
+                f"{row.whole_cpu:.1f} / {row.whole_end:.1f}",
+                _met(end, 50 if all_dirty else 1, "x"),
+                _met(cpu, 40, "x") if all_dirty else f"{cpu:.1f}x",
+                f"{row.assemble:.0f}",
+                f"{row.publish_cpu:.0f} / {row.publish_end:.0f}",
+            ]
+        )
+    return (
+        "## Publication, microseconds\n\nSubmit / end: CPU time of the call / until the device is done, rows assembled beforehand on all "
+        "sides. `publish()` is the whole call, retries, assembly and acknowledgement included.\n\n" + _table(head, body)
+    )
+
+
+def control(figures: Figures) -> str:
+    """CPU time at scale."""
+    met = "met" if figures.entry_per_page <= 0.3 else "MISSED"
+    published = "met" if figures.publish <= 4000 else "MISSED"
+    body = [
+        ["decode entry, per page", f"{figures.entry_per_page:.3f} us", f"0.3 us: {met}"],
+        ["a history step that completes a block", f"{figures.step:.0f} us", ""],
+        ["publication, all rows dirty", f"{figures.publish / 1e3:.2f} ms", f"4 ms: {published}"],
+        ["publication, one row dirty", f"{figures.publish_one:.0f} us", ""],
+    ]
+    title = f"## Control plane, CPU time: {figures.rows} rows x {figures.groups} groups x {BLOCKS} blocks\n\n"
+    return title + _table(["what", "median", "at most"], body)
