@@ -11,11 +11,12 @@ from spec import ops
 from spec.audit.emit import document, step_mapping
 from spec.audit.workload import STREAMS, Chooser, Profile, random_manager
 from spec.config import ManagerConfig
+from spec.errors import ErrorKind
 from spec.harness.difference import Result, Verdict
-from spec.harness.replay import Named, replay
+from spec.harness.replay import Named, Raised, guarded, replay
 from spec.language.loader import read_bytes
 from spec.scenario import Scenario
-from spec.system import Setup
+from spec.system import Setup, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,14 @@ def generate(seed: int, steps: int, reference: Named, profile: Profile) -> Lifec
     chooser = Chooser(rng, manager, profile)
     system = reference.factory(Setup(manager, STREAMS))
     chosen: list[ops.Operation] = []
-    try:
-        for _ in range(steps):
-            op = chooser.next(system.observe())
+    for number in range(steps + 1):
+        seen = guarded(system.observe)
+        if isinstance(seen, Raised):  # a mistake of the reference: the replay meets it again, and reports it
+            break
+        for op in [chooser.next(seen)] if number < steps else chooser.finish(seen):
             chosen.append(op)
-            system.apply(op)
-        for op in chooser.finish(system.observe()):
-            chosen.append(op)
-            system.apply(op)
-    finally:
-        system.close()
+            guarded(lambda op=op: system.apply(op))  # type: ignore[misc]
+    guarded(system.close)
     return Lifecycle(seed, manager, tuple(chosen))
 
 
@@ -60,9 +59,9 @@ def as_yaml(name: str, manager: ManagerConfig, operations: Sequence[ops.Operatio
     """A scenario of these operations. The reference says which of them are errors, so that each has its ``raises``."""
     system = reference.factory(Setup(manager, STREAMS))
     try:
-        steps = [step_mapping(op, system.apply(op).error) for op in operations]
+        steps = [step_mapping(op, _error(system, op)) for op in operations]
     finally:
-        system.close()
+        guarded(system.close)
     return document(name, manager, STREAMS, steps)
 
 
@@ -83,6 +82,9 @@ def shrink(life: Lifecycle, result: Result, implementation: Named, reference: Na
         start, progress = 0, False
         while start < len(kept):
             shorter = kept[:start] + kept[start + size :]
+            if not shorter:  # a scenario has at least one step
+                start += size
+                continue
             again = run(Lifecycle(life.seed, life.manager, tuple(shorter)), implementation, reference, options)
             if again.failure is not None and again.failure.identity == wanted:
                 kept, best, progress = shorter[: again.failure.step + 1], again, True
@@ -104,6 +106,12 @@ def hunt(
     if result.verdict is not Verdict.FAILED:
         return None
     return shrink(life, result, implementation, reference, options)
+
+
+def _error(system: System, op: ops.Operation) -> ErrorKind | None:
+    """The kind of error that an operation is answered with; none also if the system lets an exception out."""
+    outcome = guarded(lambda: system.apply(op))
+    return None if isinstance(outcome, Raised) else outcome.error
 
 
 def _scenario(text: str) -> Scenario:
