@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.timing import Clock
 from kvgpu.batch import Batch
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
@@ -67,6 +66,8 @@ def decoding_batch(device: Device, rows: int, groups: int, blocks: int) -> tuple
 
 
 def measure(device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: int, dirty_counts: tuple[int, ...]) -> list[Row]:
+    from bench.timing import Clock  # the control plane is measured without a GPU, too
+
     manager, batch, stream = decoding_batch(device, rows, groups, blocks)
     raw = stream.raw  # type: ignore[attr-defined]
     handle = int(raw)

@@ -83,8 +83,9 @@ def publication(rows: Sequence[Published]) -> str:
             ]
         )
     return (
-        "## Publication, microseconds\n\nSubmit / end: CPU time of the call / until the device is done, rows assembled beforehand on all "
-        "sides. `publish()` is the whole call, retries, assembly and acknowledgement included.\n\n" + _table(head, body)
+        "## Publication, microseconds\n\nSubmit / end: CPU time of the call / until the device is done, rows assembled "
+        "beforehand on all sides. `publish()` is the whole call, retries, assembly and acknowledgement included.\n\n"
+        + _table(head, body)
     )
 
 
