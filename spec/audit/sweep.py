@@ -115,6 +115,7 @@ class Sweeper:
         moments: list[Moment] = []
         refused: list[bool] = []
         with _systems(self, scenario, None) as stepper:
+            stepper.remembered.indexes = stepper.look()
             before = 0
             for place, step in enumerate(scenario.steps):
                 remembered = stepper.remembered.copy()
