@@ -69,6 +69,7 @@ class FenceTable:
         self._waiting: set[int] = set()
         self._collect_at = 1024
         self._counter = 0
+        self._beside: dict[str, Stream] = {}
 
     def register(self, numbers: IntArray) -> IntArray:
         """Have the table keep alive the fences that ``numbers`` names. Returns the array."""
@@ -83,7 +84,23 @@ class FenceTable:
     def record(self, stream: Stream, site: str, why: str | None = None) -> Point:
         """An event after all work submitted to ``stream`` so far. ``why``: the site of waits for it, if another."""
         self._counter += 1
+        stream = self.live(stream)
         return Point(stream.name, self._counter, self._device.record(stream, site), why or site)
+
+    def live(self, stream: Stream) -> Stream:
+        """Where work for a stream goes: itself, or, while it is in capture, the stream beside it."""
+        return self._beside.get(stream.name, stream)
+
+    def begin_capture(self, stream: Stream, beside: Stream) -> None:
+        """``stream`` is about to be captured: records, waits and work for it go to ``beside`` until ``end_capture`` (R8.8)."""
+        self.wait(beside, [self.record(stream, "R8.8 work before a capture")], "R8.8 beside a capture, after the work before it")
+        self._beside[stream.name] = beside
+
+    def end_capture(self, stream: Stream) -> None:
+        """``stream`` is captured no more, and goes on after what was done beside it."""
+        done = self.record(stream, "R8.8 work beside a capture")
+        del self._beside[stream.name]
+        self.wait(stream, [done], "R8.8 after a capture, after the work beside it")
 
     def again(self, point: Point, why: str) -> Point:
         """The same point, kept for another reason."""
@@ -178,6 +195,7 @@ class FenceTable:
 
     def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None) -> None:
         """Order ``stream`` after points. ``site`` names the waits; without it, the reason that each point was kept for."""
+        stream = self.live(stream)
         for point in points:
             if point.key != stream.name:
                 self._device.wait(stream, point.event, site or point.site)

@@ -264,7 +264,8 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
         with Transaction(core, core.scope()) as tx:
             pages = core.pages
             wanted = _find(core, request)
-            tx.room.pin(wanted.numbers)
+            # Nothing of its own moves down, what is left alone included.
+            tx.room.pin(joined([request.pages(group) for group in range(request.group_count)]))
             stay = wanted.history if request.decoding else NONE
             rest = wanted.numbers[~np.isin(wanted.numbers, stay)]
             up = rest[pages.level[rest] != GPU] if level == GPU else NONE

@@ -61,6 +61,7 @@ class Manager:
         self._made = 0
         self._taken: dict[str, tuple[SlotPool, npt.NDArray[np.int32]]] = {}
         self._capture: Stream | None = None
+        self._captures = 0
         self._shut = False
 
     # ---- what it is ------------------------------------------------------------------------------------------------
@@ -503,6 +504,8 @@ class Manager:
         with self._lock.exclusive():
             if self._capture is not None:
                 raise LogicError(f"begin_capture on {stream.name}: a capture runs on stream {self._capture.name}; end it first")
+            self._captures += 1
+            self._core.fences.begin_capture(stream, self._device.stream(f"kv beside capture {self._captures}"))
             self._device.begin_capture(stream)
             self._capture = stream
 
@@ -513,7 +516,9 @@ class Manager:
                 where = "none runs" if self._capture is None else f"it runs on stream {self._capture.name}"
                 raise LogicError(f"end_capture on {stream.name}: no capture runs there, {where}")
             self._capture = None
-            return self._device.end_capture(stream)
+            graph = self._device.end_capture(stream)
+            self._core.fences.end_capture(stream)
+            return graph
 
     @property
     def capturing(self) -> Stream | None:

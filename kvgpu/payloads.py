@@ -115,7 +115,7 @@ def write(core: Core, request: Request, writes: Sequence[tuple[WriteTarget, byte
         core.fences.wait(request.stream, core.fences.points(core.pages.ready[pages]), "R2.4 readiness of a page that is written")
         buffer = fill_buffer(core, [payload for _, payload in parts])
         core.copier.on_stream(
-            request.stream,
+            core.fences.live(request.stream),
             Side(np.arange(len(parts), dtype=np.int32), None, buffer),
             Side(core.pages.slot[pages], pool),
             "payload write of a request",
