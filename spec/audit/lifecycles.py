@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from spec import ops
 from spec.audit.emit import document, step_mapping
+from spec.audit.leftovers import files_left, leftovers, own_folder
 from spec.audit.workload import STREAMS, Chooser, Profile, random_manager
 from spec.config import ManagerConfig
 from spec.errors import ErrorKind
-from spec.harness.difference import Result, Verdict
+from spec.harness.difference import Failure, Result, Verdict
 from spec.harness.replay import Named, Raised, guarded, replay
 from spec.language.loader import read_bytes
-from spec.scenario import Scenario
+from spec.observation import Observation
+from spec.scenario import Scenario, Step
 from spec.system import Setup, System
 
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """A manager and the operations that were carried out on it, chosen with the reference's state in view."""
+    """A manager and the operations that were carried out on it, chosen with the reference's state in view.
+
+    ``whole``: the last of them let go of everything.
+    """
 
     seed: int
     manager: ManagerConfig
     operations: tuple[ops.Operation, ...]
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +50,17 @@ def generate(seed: int, steps: int, reference: Named, profile: Profile) -> Lifec
     chooser = Chooser(rng, manager, profile)
     system = reference.factory(Setup(manager, STREAMS))
     chosen: list[ops.Operation] = []
+    whole = True
     for number in range(steps + 1):
         seen = guarded(system.observe)
         if isinstance(seen, Raised):  # a mistake of the reference: the replay meets it again, and reports it
+            whole = False
             break
         for op in [chooser.next(seen)] if number < steps else chooser.finish(seen):
             chosen.append(op)
             guarded(lambda op=op: system.apply(op))  # type: ignore[misc]
     guarded(system.close)
-    return Lifecycle(seed, manager, tuple(chosen))
+    return Lifecycle(seed, manager, tuple(chosen), whole)
 
 
 def as_yaml(name: str, manager: ManagerConfig, operations: Sequence[ops.Operation], reference: Named) -> str:
@@ -66,9 +74,27 @@ def as_yaml(name: str, manager: ManagerConfig, operations: Sequence[ops.Operatio
 
 
 def run(life: Lifecycle, implementation: Named, reference: Named, options: Mapping[str, str]) -> Result:
-    """Replay a lifecycle through both systems."""
+    """Replay a lifecycle through both systems. At its end, if it was not cut short, nothing may be left.
+
+    What is left is a failure of a step behind the last.
+    """
     name = f"lifecycle {life.seed}"
-    return replay(_scenario(as_yaml(name, life.manager, life.operations, reference)), implementation, reference, options)
+    scenario = _scenario(as_yaml(name, life.manager, life.operations, reference))
+    last: list[tuple[Observation, Observation]] = []
+
+    def look(step: Step, one: Observation, two: Observation) -> None:
+        last[:] = [(one, two)]
+
+    with own_folder() as folder:
+        result = replay(scenario, implementation, reference, options, look)
+    if result.verdict is not Verdict.PASSED or not life.whole:
+        return result
+    left = (*leftovers(*last[0]), *files_left(folder))
+    if not left:
+        return result
+    step = scenario.steps[-1]
+    failure = Failure(len(scenario.steps), step.op.verb, step.position, step.last_line, left)
+    return replace(result, verdict=Verdict.FAILED, failure=failure)
 
 
 def shrink(life: Lifecycle, result: Result, implementation: Named, reference: Named, options: Mapping[str, str]) -> Found:
@@ -105,6 +131,8 @@ def hunt(
     result = run(life, implementation, reference, options)
     if result.verdict is not Verdict.FAILED:
         return None
+    if result.failure is not None and result.failure.step == len(life.operations):
+        return Found(seed, result, as_yaml(f"found by lifecycle {seed}", life.manager, life.operations, reference))
     return shrink(life, result, implementation, reference, options)
 
 

@@ -1,0 +1,54 @@
+"""Random lifecycles end with nothing left: no page, no slot in use, no file; and what is left would be found."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from spec.audit.leftovers import own_folder
+from spec.audit.lifecycles import hunt
+from spec.audit.workload import Profile
+from spec.harness.replay import Named
+from spec.harness.report import failure_report, plain
+from spec.harness.systems import find_system
+from tests.audit.hoarders import KeepsFiles, KeepsSlots
+
+CHUNK = 10
+
+
+@pytest.mark.parametrize("first", range(0, 150, CHUNK))
+def test_both_systems_agree_and_let_go_of_everything(first: int) -> None:
+    systems = (Named("kvgpu", find_system("kvgpu")), Named("kvref", find_system("kvref")))
+    for seed in range(first, first + CHUNK):
+        found = hunt(seed, 40, *systems, {"device": "sim"}, Profile())
+        assert found is None, plain(failure_report(found.result, ("kvref", "kvgpu"), f"kvspec fuzz --first {seed} --seeds 1"))
+
+
+def test_slots_in_use_at_the_end_are_found() -> None:
+    system = Named("keeps", KeepsSlots)
+    found = hunt(1, 20, system, system, {}, Profile(gates=False))
+    assert found is not None and found.result.failure is not None
+    subjects = [difference.subject for difference in found.result.failure.differences]
+    assert subjects and all(subject.startswith("left at the end: slots of ") for subject in subjects)
+    assert {difference.implementation for difference in found.result.failure.differences} == {"1 in use"}
+    assert "clear_reusable" in found.text
+
+
+def test_files_at_the_end_are_found() -> None:
+    system, reference = Named("keeps", KeepsFiles), Named("kvref", find_system("kvref"))
+    found = hunt(1, 10, system, reference, {}, Profile())
+    assert found is not None and found.result.failure is not None
+    (difference,) = found.result.failure.differences
+    assert difference.subject == "files left at the end"
+    assert difference.implementation.startswith("hoard-")
+
+
+def test_temporary_files_go_to_the_folder_and_nowhere_else_afterwards() -> None:
+    before = tempfile.gettempdir()
+    with own_folder() as folder:
+        Path(tempfile.mkdtemp(), "page").write_bytes(b"x")
+    assert len(folder.left) == 2
+    assert tempfile.gettempdir() == before
+    assert not folder.path.exists()
