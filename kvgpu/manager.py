@@ -525,6 +525,11 @@ class Manager:
         """The stream in capture."""
         return self._capture
 
+    def live(self, stream: Stream) -> Stream:
+        """Where work for a stream goes: itself, or, while it is in capture, the stream beside it (R8.8)."""
+        with self._lock.shared():
+            return self._core.fences.live(stream)
+
     # ---- for observers ---------------------------------------------------------------------------------------------
 
     def page_infos(self) -> list[PageInfo]:

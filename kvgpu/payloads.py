@@ -144,6 +144,8 @@ def read(core: Core, request: Request, group: int, block: int, beam: int, stream
         raise InvalidArgument(f"{name}: block {block}, beam {beam}: there is no such block or beam row")
     if block >= request.entries(group) or beam >= own.page.shape[0] or not own.locked[beam, block]:
         raise LogicError(f"{name}: no page is mapped there")
+    if core.fences.live(stream) is not stream:
+        raise LogicError(f"{name}: stream {stream.name} is in capture, end it first (R8.8)")
     page = int(own.page[beam, block])
     assert page != NO_PAGE
     pool = core.pool(core.key_of(page))

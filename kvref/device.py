@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvref.failure import logic, out_of_range
-from kvref.lookup import need_stream
+from kvref.lookup import need_no_capture, need_stream
 from kvref.order import Work, pending
 from kvref.pages import submit_visible
 from kvref.reads import read_of
@@ -18,6 +18,7 @@ def close_gate(state: State, op: ops.CloseGate) -> tuple[State, None]:
     need_stream(state, op.stream)
     if op.as_ in state.gates:
         raise logic(f"gate {op.as_!r} is closed already: open it first, or choose another label")
+    need_no_capture(state, op.stream)
     state, gate = fresh(state)
     state, _ = submit_visible(state, op.stream, Work(frozenset({gate})))
     return replace(state, gates=state.gates.set(op.as_, gate)), None
@@ -53,6 +54,7 @@ def replay(state: State, op: ops.Replay) -> tuple[State, None]:
     if op.graph not in state.graphs:
         raise out_of_range(f"no graph {op.graph!r}: capture it first")
     need_stream(state, op.stream)
+    need_no_capture(state, op.stream)
     read = Read(state.streams[op.stream].last)
     for uid, table in state.graphs[op.graph]:
         state, read = read_of(state, state.batches[uid], table, op.stream)
@@ -64,6 +66,7 @@ def sync(state: State, op: ops.Sync) -> tuple[State, None]:
     if op.stream is not None:
         need_stream(state, op.stream)
     for name in state.streams if op.stream is None else (op.stream,):
+        need_no_capture(state, name)
         if pending(state.streams[name].last, state.gates):
             raise logic(f"stream {name!r} is behind a closed gate: open it before sync")
     return state, None

@@ -40,6 +40,12 @@ def need_stream(state: State, name: str) -> None:
         raise out_of_range(f"no stream {name!r}: the streams are {', '.join(state.streams)}")
 
 
+def need_no_capture(state: State, stream: str) -> None:
+    """R8.8: a stream in capture takes captured reads alone."""
+    if state.capture is not None and state.capture.stream == stream:
+        raise logic(f"stream {stream!r} is in capture: end the capture first")
+
+
 def open_batch(state: State, name: str) -> Batch:
     """The open batch of this name (R8.2)."""
     b = any_batch(state, name)

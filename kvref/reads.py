@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvref.batch import need_published, no_capture, put_batch
 from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import Place
-from kvref.lookup import live, need_active, need_blocks, need_stream, only_group, open_batch
+from kvref.lookup import live, need_active, need_blocks, need_no_capture, need_stream, only_group, open_batch
 from kvref.order import join
 from kvref.pages import fence_slot, follow, submit_visible
 from kvref.requests import need_beam
@@ -23,6 +23,7 @@ def read_page(state: State, op: ops.ReadPage) -> tuple[State, None]:
     need_blocks((op.block,))
     need_beam(r, op.beam)
     need_active(r)
+    need_no_capture(state, op.stream)
     page = mapped(state, r).get((group, op.block, op.beam))
     if page is None:
         raise logic(f"{r.name}.{state.layout.groups[group].name}.{op.block} is stale or absent: there is no page to read")
@@ -71,6 +72,7 @@ def record_read(state: State, op: ops.RecordRead) -> tuple[State, None]:
     need_active(r)
     if batch_of(state, r) is not None:
         raise logic(f"request {r.name!r} is a member of a batch: record the reads of the batch")
+    no_capture(state, "record_read")
     reads = state.streams[op.stream].last
     for page in mapped(state, r).values():
         state = fence_slot(state, place_of(state, page), page.slot, reads, read=True)

@@ -46,7 +46,7 @@ def observe(run: Run, tree: TreeLog) -> Observation:
         events=tree.events,
         labels={label: look.snapshot(snapshot) for label, snapshot in run.names.snapshots.items()},
         reads={label: look.read(read) for label, read in run.names.reads.items()},
-        streams={name: look.orders.of(stream) for name, stream in run.names.streams.items()},
+        streams={name: look.orders.of(run.manager.live(stream)) for name, stream in run.names.streams.items()},
         faults=run.device.faults(),
     )
 

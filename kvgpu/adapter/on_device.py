@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from kvgpu.adapter.reads import Read
 from kvgpu.adapter.run import Handlers, Run
-from kvgpu.device.api import DeviceBlocked
+from kvgpu.device.api import DeviceBlocked, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from spec import ops
+
+
+def _no_capture(run: Run, stream: Stream | None) -> None:
+    """A stream in capture takes captured reads alone (R8.8). ``None``: every stream."""
+    captured = run.manager.capturing
+    if captured is not None and stream in (None, captured):
+        raise LogicError(f"stream {captured.name!r} is in capture: end it first (R8.8)")
 
 
 def _record_read(run: Run, op: ops.RecordRead) -> None:
@@ -47,8 +54,7 @@ def _end_capture(run: Run, op: ops.EndCapture) -> None:
 
 def _replay(run: Run, op: ops.Replay) -> None:
     graph, stream = run.names.graph(op.graph), run.names.stream(op.stream)
-    if run.manager.capturing is stream:
-        raise LogicError(f"stream {stream.name!r} is in capture: end it before a replay there (R8.8)")
+    _no_capture(run, stream)
     run.names.reads[op.as_] = run.reader.replay(graph, stream)
     run.marks.user_work(stream)
 
@@ -57,6 +63,7 @@ def _close_gate(run: Run, op: ops.CloseGate) -> None:
     stream = run.names.stream(op.stream)
     if run.gates.is_closed(op.as_):
         raise LogicError(f"gate {op.as_!r} is closed already: open it first, or use another label")
+    _no_capture(run, stream)
     run.gates.close(op.as_, stream)
     run.marks.user_work(stream)
 
@@ -73,6 +80,7 @@ def _fail_copy(run: Run, op: ops.FailCopy) -> None:
 
 def _sync(run: Run, op: ops.Sync) -> None:
     stream = None if op.stream is None else run.names.stream(op.stream)
+    _no_capture(run, stream)
     try:
         run.device.sync(stream)
     except DeviceBlocked as error:
