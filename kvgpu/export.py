@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kvgpu import dlpack
 from kvgpu.device.api import Device, Event, Memory, Stream
+from kvgpu.locks import ManagerLock
 from kvgpu.publish_kernels import TableLayout
 
 LEGACY_DEFAULT_STREAM = 1
@@ -30,9 +31,10 @@ class TableStorage:
     ``stream``: a stream of the tables' own, for what no caller's stream orders.
     """
 
-    def __init__(self, device: Device, layout: TableLayout, name: str) -> None:
-        """Allocate the tables. Raises ``DeviceError`` if there is not enough device memory."""
+    def __init__(self, device: Device, layout: TableLayout, name: str, lock: ManagerLock) -> None:
+        """Allocate the tables. ``lock``: calls of the device need it (R12.1). ``DeviceError`` without enough device memory."""
         self.device = device
+        self.lock = lock
         self.layout = layout
         self.memory: Memory = device.allocate("device", layout.nbytes, name)
         self.stream = device.stream(name)
@@ -89,7 +91,8 @@ class ExportedArray:
 
     def order(self, stream: Stream) -> None:
         """Order later work of ``stream`` after the publication. Raises ``LogicError`` while anything is unpublished (R8.7)."""
-        self._storage.device.wait(stream, self._publication(), "R8.7 exported array: the consumer's stream")
+        with self._storage.lock.exclusive():
+            self._storage.device.wait(stream, self._publication(), "R8.7 exported array: the consumer's stream")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device type and number."""
@@ -153,15 +156,16 @@ class ExportedArray:
         return np.asarray(_HostView(self._storage, self._interface()))
 
     def _order_consumer(self, stream: Any) -> None:
-        published = self._publication()
-        if stream == NO_ORDER:
-            return
-        if stream is None and self._on_host:
-            if not published.done():
-                raise BufferError(
-                    "the publication has not run yet, a gate or a stream holds it up: give the consumer's stream, or wait"
-                )
-            return
-        if stream == 0 and not self._on_host:
-            raise BufferError("stream 0 is ambiguous: use 1 for CUDA's legacy default stream, 2 for the per-thread one")
-        self.order(self._storage.device.external_stream(LEGACY_DEFAULT_STREAM if stream is None else stream))
+        with self._storage.lock.exclusive():
+            published = self._publication()
+            if stream == NO_ORDER:
+                return
+            if stream is None and self._on_host:
+                if not published.done():
+                    raise BufferError(
+                        "the publication has not run yet, a gate or a stream holds it up: give the consumer's stream, or wait"
+                    )
+                return
+            if stream == 0 and not self._on_host:
+                raise BufferError("stream 0 is ambiguous: use 1 for CUDA's legacy default stream, 2 for the per-thread one")
+            self.order(self._storage.device.external_stream(LEGACY_DEFAULT_STREAM if stream is None else stream))

@@ -39,7 +39,7 @@ class Tables:
         self._number = next(_numbers)
         self._reads = Fence()
         self._refused = Fence()
-        self.storage = TableStorage(self._device, layout, f"tables of batch {name} ({self._number})")
+        self.storage = TableStorage(self._device, layout, f"tables of batch {name} ({self._number})", manager.lock)
         self._staging = StagingPool(self._device, self._number, layout.staging_nbytes)
         self._filled = self._fill()
 

@@ -10,11 +10,12 @@ from kvgpu import dlpack
 from kvgpu.device.api import Event
 from kvgpu.device.sim import SimDevice
 from kvgpu.export import ExportedArray, TableStorage
+from kvgpu.locks import ManagerLock
 from kvgpu.publish_kernels import TableLayout
 
 
 def storage_with_words(device: SimDevice) -> TableStorage:
-    storage = TableStorage(device, TableLayout(groups=1, rows=2, blocks=3, levels=False), "tables")
+    storage = TableStorage(device, TableLayout(groups=1, rows=2, blocks=3, levels=False), "tables", ManagerLock())
     storage.layout.page_table(storage.memory.host_array())[:] = [[[0, 1, 2], [3, 4, -1]]]
     return storage
 
