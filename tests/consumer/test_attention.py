@@ -11,6 +11,7 @@ import kvgpu.adapter.payloads
 from kvgpu.consumer import SparseAttention
 from kvgpu.device.open import why_no_gpu
 from kvgpu.errors import InvalidArgument, OutOfRange
+from kvgpu.executor import Executor
 from tests.consumer.workload import Workload, decoding, floats
 
 STEPS = 200
@@ -66,6 +67,16 @@ def test_attention_under_graph_replay(start: Start, record_property: Callable[[s
     _must_have_shown_all(work)
     record_property("largest relative error", work.seen.worst)
     print(f"largest relative error {work.seen.worst:.2e} over {work.seen}")
+
+
+def test_attention_as_the_consumer_of_an_iteration(start: Start) -> None:
+    work = start()
+    manager, rows = work.built._run.manager, work.built._run.names.batches["rows"]
+    executor = Executor(manager, rows, work.stream, work.attention)
+    for _ in decoding(work, 24):
+        work.compare(lambda: executor.iterate([]))
+    assert work.seen.compared > 48
+    assert work.built.observe().faults == ()
 
 
 def test_a_wrong_byte_in_a_host_page_is_seen(start: Start) -> None:

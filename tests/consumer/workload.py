@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,14 +119,20 @@ class Workload:
         assert (one.value, one.error) == (two.value, two.error), f"{op}: {one} and {two}"
         return two.value
 
-    def compare(self) -> None:
-        """Run the consumer and compare every row with dense attention over what the reference has there."""
+    def compare(self, run: Callable[[], object] | None = None) -> None:
+        """Run the consumer and compare every row with dense attention over what the reference has there.
+
+        ``run``: what runs it, if not the consumer by itself. It must change nothing.
+        """
         state = self.reference.observe()
         members = state.batches["rows"].rows
         queries = self.rng.standard_normal((ROWS, KEY_DIM)).astype(np.float32)
         histories = [_history(state, member) for member in members]
         self.attention.set_inputs(queries, [0 if found is None else len(found[0]) for found in histories])
-        self.attention.run(self.stream)
+        if run is None:
+            self.attention.run(self.stream)
+        else:
+            run()
         self.built._device.sync(self.stream)
         result = self.attention.result()
         for row, found in enumerate(histories):
