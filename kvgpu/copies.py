@@ -28,6 +28,7 @@ Int32 = npt.NDArray[np.int32]
 COPY_OUT = "R7.2 freed slot: the copy out of it"
 PRIVATE_COPY_OUT = "R7.1 slot: a private copy out of it"
 REFUSED = "R4.8 work of a refused copy"
+OWNER_AFTER = "R4.8 work of an owner after undone copies"
 RESTORED = "R4.8 readiness: what an undone copy overwrote was put back"
 
 
@@ -226,16 +227,25 @@ class Copies:
         newer: dict[Request, None] = {}
         for submission in self._submissions:
             work = [core.fences.again(submission.done, REFUSED)]
-            numbers, target, slots = submission.numbers, submission.target, submission.target_slots
-            core.pages.ready[numbers] = core.fences.merged(core.pages.ready[numbers], work)
+            target, slots = submission.target, submission.target_slots
             target.fence[slots] = core.fences.merged(target.fence[slots], work)
-            newer.update(dict.fromkeys(core.owners(numbers)))
+            back = target.page[slots]
+            self._join(np.concatenate([submission.numbers, back[back >= 0]]), work, newer)
         self._put_back(newer)
         for request in newer:
             for blocks in request.groups:
                 blocks.readiness_changed()
         self._let_go()
         return list(newer)
+
+    def _join(self, numbers: Int32, work: list[Point], newer: dict[Request, None]) -> None:
+        """Work of undone copies: part of the readiness of pages, and before what their owners, who are newer, do next (R4.8)."""
+        core = self._tx.core
+        core.pages.ready[numbers] = core.fences.merged(core.pages.ready[numbers], work)
+        for owner in core.owners(numbers):
+            assert owner.stream is not None
+            core.fences.wait(owner.stream, work, OWNER_AFTER)
+            newer[owner] = None
 
     def _put_back(self, newer: dict[Request, None]) -> None:
         """Copy back what undone submissions overwrote: from where an earlier one had copied it, or from what was saved."""
@@ -250,12 +260,10 @@ class Copies:
                 done = core.copier.on_lane(
                     source, target, [("R4.8 put back after all undone copies", everything)], "R4.8 put back what was overwritten"
                 )
-                one = np.array([page], dtype=np.int32)
-                core.pages.ready[one] = core.fences.merged(core.pages.ready[one], [core.fences.again(done, RESTORED)])
+                self._join(np.array([page], dtype=np.int32), [core.fences.again(done, RESTORED)], newer)
                 if source.pool is not None:
                     work = [core.fences.again(done, REFUSED)]
                     source.pool.fence[source.slots] = core.fences.merged(source.pool.fence[source.slots], work)
-                newer.update(dict.fromkeys(core.owners(one)))
 
     def _kept_copy(self, page: int, pool: SlotPool, slot: int, before: int) -> Side:
         for earlier in reversed(self._submissions[:before]):

@@ -136,11 +136,9 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     let_go = _give_up(tx, request, stale, old_blocks, new_blocks)
     wanted = [(group, *grow_blocks(request, group, old_blocks, new_blocks, stale[group])) for group in range(request.group_count)]
     wanted = [entry for entry in wanted if entry[2].size]
-    fit, retries = NONE, NONE
-    if request.decoding:
-        fit = movable(core, eligible_pages(core, request, *completed), 0)
-        if request.maybe_deferred:
-            retries = movable(core, eligible_pages(core, request, 0, completed[0]), 0)
+    fresh = eligible_pages(core, request, *completed) if request.decoding else NONE
+    deferred = eligible_pages(core, request, 0, completed[0]) if request.decoding and request.maybe_deferred else NONE
+    fit, retries = movable(core, fresh, 0), movable(core, deferred, 0)
     claims = tx.room.claim(host_counts(core, fit)), tx.room.claim(gpu_counts(core, wanted))
     older, older_claims = claim_retries(tx, retries)
     tx.copies.evict()
@@ -154,7 +152,7 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
         if let_go.size:  # what was just written to them is work before their release, too (R7.4)
             tx.fence_slots(let_go, released_work(core, request))
     offload(tx, found)
-    request.maybe_deferred |= request.decoding and completed[1] > completed[0]
+    request.maybe_deferred = len(fit) + len(older) < len(fresh) + len(deferred)
     if new_blocks != old_blocks:
         tx.touch(request)
     request.capacity, request.history = capacity, history
@@ -191,14 +189,15 @@ def enter_decode(core: Core, request: Request) -> bool:
     """Enter decode (R3.8). The request is active, in prefill."""
     try:
         with Transaction(core, core.scope()) as tx:
-            numbers = movable(core, eligible_pages(core, request, 0, request.history_blocks), 1)
+            eligible = eligible_pages(core, request, 0, request.history_blocks)
+            numbers = movable(core, eligible, 1)
             claims = tx.room.claim(host_counts(core, numbers))
             tx.copies.evict()
             offload(tx, [(numbers, tx.room.take(claims))])
             for group in range(request.group_count):
                 tx.need_no_more(request.locked_pages(group))
             request.phase = Phase.DECODE
-            request.maybe_deferred = True
+            request.maybe_deferred = len(numbers) < len(eligible)
             tx.touch(request)
             tx.commit()
     except NoRoom:

@@ -420,6 +420,10 @@ class Manager:
             pool.page[slots] = FREE
             pool.give(slots)
 
+    def slot_reads(self, level: int, pool_group: int, slots: npt.NDArray[np.int32]) -> list[Access]:
+        """What a submission that reads slots declares for the ordering check."""
+        return self._pool(level, pool_group).accesses(slots, write=False)
+
     def pool_memory(self, level: int, pool_group: int) -> Memory:
         """The memory of a pool group, for consumers that follow published tables. ``OutOfRange`` for the disk level."""
         with self._lock.shared():

@@ -6,6 +6,7 @@ is idle is used again, so that no copy stands behind an unrelated one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +38,7 @@ class Buffer:
 
     def access(self, write: bool) -> Access:
         """An access to it, for the ordering check."""
-        return Access(("staging", "copies", self.number), write)
+        return Access(("staging", "copies", self.memory.address), write)
 
 
 class Buffers:
@@ -70,6 +71,10 @@ class Buffers:
         """Give the memory back."""
         for buffer in self._buffers:
             buffer.memory.free()
+
+
+_lanes = itertools.count()
+"""Lanes ever made: managers may share a device, where streams have names of their own."""
 
 
 @dataclass(slots=True)
@@ -129,7 +134,7 @@ class Copier:
         for lane in self._lanes:
             if lane.last is None or lane.last.done():
                 return lane
-        lane = Lane(self._device.stream(f"kv copies {len(self._lanes)}"))
+        lane = Lane(self._device.stream(f"kv copies {next(_lanes)}"))
         self._lanes.append(lane)
         return lane
 

@@ -111,8 +111,6 @@ def write(core: Core, request: Request, writes: Sequence[tuple[WriteTarget, byte
     for number, parts in sorted(by_pool.items()):
         pool = core.pools[GPU][number]
         pages = np.array([page for page, _ in parts], dtype=np.int32)
-        # A copy that was refused may still read what is here (R4.8).
-        core.fences.wait(request.stream, core.fences.points(core.pages.ready[pages]), "R2.4 readiness of a page that is written")
         buffer = fill_buffer(core, [payload for _, payload in parts])
         core.copier.on_stream(
             core.fences.live(request.stream),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -69,6 +70,10 @@ class PageFile:
 Mark = tuple[tuple[Int32, ...], int, Int32, int, int]
 
 
+_pools = itertools.count()
+"""Pools ever made: managers may share a device, and the ordering check must tell their slots apart."""
+
+
 class SlotPool:
     """The slots of one pool group of one level.
 
@@ -82,6 +87,7 @@ class SlotPool:
 
     def __init__(self, spec: PoolGroup, device: Device, fences: FenceTable, folder: Path) -> None:
         """Allocate the memory or the file. Raises ``DeviceError``."""
+        self._made = next(_pools)
         self.spec = spec
         self.key = (spec.level, spec.number)
         self._fences = fences
@@ -170,8 +176,8 @@ class SlotPool:
         """The accesses of a submission to slots, for the ordering check."""
         level, number = self.key
         if level == 2:
-            return [Access(("file", number, slot), write) for slot in slots.tolist()]
-        return [Access(("slot", level, number, slot), write) for slot in slots.tolist()]
+            return [Access(("file", number, slot, self._made), write) for slot in slots.tolist()]
+        return [Access(("slot", level, number, slot, self._made), write) for slot in slots.tolist()]
 
     def ranges(self, slots: Int32) -> list[tuple[int, int]]:
         """The (offset, bytes) of slots in the memory, pool by pool."""
