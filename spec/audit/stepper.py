@@ -14,7 +14,7 @@ from spec.harness.difference import Difference, side_names
 from spec.harness.memory import BatchMemory, Memory, ReadTarget
 from spec.harness.naming import Index
 from spec.harness.replay import Named, Raised, all_differences, guarded
-from spec.harness.systems import setup_for
+from spec.harness.systems import setup_for, unobserved_by
 from spec.ops import Operation
 from spec.refs import group_shapes
 from spec.scenario import Scenario, Step
@@ -34,10 +34,10 @@ class Remembered:
     indexes: tuple[Index | None, Index | None]
 
     @classmethod
-    def nothing(cls, scenario: Scenario) -> Remembered:
-        """At the start."""
+    def nothing(cls, scenario: Scenario, unobserved: frozenset[str] = frozenset()) -> Remembered:
+        """At the start. ``unobserved``: what one of the systems cannot show."""
         groups = tuple(group_shapes(scenario.manager))
-        return cls((Memory(groups), Memory(groups)), Shared.of(scenario.manager), (None, None))
+        return cls((Memory(groups), Memory(groups)), Shared.of(scenario.manager, unobserved), (None, None))
 
     def copy(self) -> Remembered:
         """Another one that goes on by itself. What never changes is shared."""
@@ -70,7 +70,7 @@ class Stepper:
     ) -> None:
         """Build both. ``options``: of the reference, then of the implementation. Raises `Crashed`."""
         self.names = side_names(reference.name, implementation.name)
-        self.remembered = Remembered.nothing(scenario)
+        self.remembered = Remembered.nothing(scenario, unobserved_by(reference.factory, implementation.factory))
         self.systems: list[System] = []
         for name, named, chosen in zip(self.names, (reference, implementation), options, strict=True):
             made = guarded(lambda named=named, chosen=chosen: named.factory(setup_for(scenario, chosen)))  # type: ignore[misc]

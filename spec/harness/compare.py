@@ -59,6 +59,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "events": ("R13.3",),
     "label": ("R6.1",),
     "read": ("R7.2", "R7.7", "R8.8"),
+    "read order": ("R7.2", "R7.7"),
     "stream": ("R7.7", "R7.8", "R7.9"),
     "groups": ("R1.5",),
     "outcome": ("R9",),
@@ -84,6 +85,7 @@ class Shared:
     ``allowed``: by page of the implementation, the gates that may hold up its readiness as its last move shared a submission.
     ``writes``: by page of the reference, the closed gates that hold up the last write of its payload, which changes no readiness.
     ``gates``: all gates of ``allowed`` so far. ``contents``: every content that the reference has shown, with no value.
+    ``unobserved``: what one of the systems cannot show (see ``spec.harness.unobserved``).
     """
 
     manager: ManagerConfig
@@ -96,11 +98,13 @@ class Shared:
     contents: dict[Content, None] = field(default_factory=dict)
     touched_pages: dict[object, int] = field(default_factory=dict)
     touched_rows: dict[tuple[str, int], int] = field(default_factory=dict)
+    unobserved: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, manager: ManagerConfig) -> Shared:
+    def of(cls, manager: ManagerConfig, unobserved: frozenset[str] = frozenset()) -> Shared:
         """For a replay of a manager."""
-        return cls(manager, {name: shape.page_bytes for name, shape in group_shapes(manager).items()}, pool_groups(manager))
+        page_bytes = {name: shape.page_bytes for name, shape in group_shapes(manager).items()}
+        return cls(manager, page_bytes, pool_groups(manager), unobserved=unobserved)
 
 
 @dataclass(slots=True)

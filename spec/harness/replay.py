@@ -15,8 +15,9 @@ from spec.harness.memory import Memory
 from spec.harness.naming import Index, page_name
 from spec.harness.outcomes import compare_outcomes
 from spec.harness.state import compare_state
-from spec.harness.systems import Factory, device_of, lacking, setup_for
+from spec.harness.systems import Factory, device_of, lacking, setup_for, unobserved_by
 from spec.harness.tables import compare_tables
+from spec.harness.unobserved import passed_over
 from spec.observation import Observation
 from spec.refs import group_shapes
 from spec.scenario import Scenario, Step
@@ -96,7 +97,7 @@ class _Replay:
         groups = tuple(group_shapes(scenario.manager))
         self.memories = (Memory(groups), Memory(groups))
         self.indexes: tuple[Index | None, Index | None] = (None, None)
-        self.shared = Shared.of(scenario.manager)
+        self.shared = Shared.of(scenario.manager, unobserved_by(*self.factories))
         self.touched: tuple[dict[object, int], dict[tuple[str, int], int]] = ({}, {})
 
     def build(self) -> Failure | None:
@@ -194,9 +195,10 @@ def all_differences(c: Comparison) -> Iterator[Difference]:
     yield from inconsistencies(c.reference, c)
     yield from inconsistencies(c.implementation, c)
     yield from compare_outcomes(c)
-    yield from compare_expectations(c)
-    yield from compare_state(c)
-    yield from compare_tables(c)
+    unobserved = c.shared.unobserved
+    for difference in (*compare_expectations(c), *compare_state(c), *compare_tables(c)):
+        if not passed_over(difference.identity, difference.kind is Kind.STATE, unobserved):
+            yield difference
 
 
 def _faults(c: Comparison) -> Iterator[Difference]:

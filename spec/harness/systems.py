@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeAlias, cast
 
+from spec.harness.unobserved import NOTHING, AspectError, checked_aspects
 from spec.scenario import Scenario
 from spec.system import Setup, System
 
@@ -50,6 +51,10 @@ def find_system(name: str) -> Factory:
         raise SystemNotFound(f"system {name!r}: module {module_name} has no class {attribute!r}")
     if not isinstance(getattr(found, "capabilities", None), frozenset):
         raise SystemNotFound(f"system {name!r}: {point.value} has no class attribute 'capabilities' (a frozenset of text)")
+    try:
+        checked_aspects(getattr(found, "unobserved", NOTHING))
+    except AspectError as error:
+        raise SystemNotFound(f"system {name!r}: {error}") from None
     return cast(Factory, found)
 
 
@@ -58,11 +63,18 @@ def capabilities(factory: Factory) -> frozenset[str]:
     return cast(frozenset[str], getattr(factory, "capabilities", frozenset()))
 
 
+def unobserved_by(*factories: Factory) -> frozenset[str]:
+    """What the systems of one of these factories cannot show: names of ``spec.harness.unobserved.ASPECTS``."""
+    return checked_aspects(frozenset().union(*(getattr(factory, "unobserved", NOTHING) for factory in factories)))
+
+
 def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
-    """What a scenario needs and the systems of a factory cannot do, sorted: verbs, then required capabilities."""
+    """What a scenario needs and the systems of a factory cannot do: verbs, required capabilities, what its ``lacks`` says."""
     able = capabilities(factory)
     verbs = sorted(f"verb {verb}" for verb in scenario.verbs - able)
-    return (*verbs, *sorted(f"capability {name}" for name in set(scenario.requires) - able))
+    named = sorted(f"capability {name}" for name in set(scenario.requires) - able)
+    own = getattr(factory, "lacks", None)
+    return (*verbs, *named, *(own(scenario) if own is not None else ()))
 
 
 def setup_for(scenario: Scenario, options: Mapping[str, str]) -> Setup:

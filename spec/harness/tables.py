@@ -252,7 +252,7 @@ def _label_order(c: Comparison, label: str, of: tuple[str, str, int]) -> Iterato
 
 
 def _read(c: Comparison, label: str, one: ReadView, two: ReadView) -> Iterator[Difference]:
-    yield from _order(c, "read", f"read {label}", one.order, two.order)
+    yield from _order(c, "read order", f"read {label}", one.order, two.order)
     if (one.words is None) != (two.words is None):
         yield c.differ("read", f"table read {label}", *("nothing yet" if w.words is None else "rows" for w in (one, two)))
     elif one.words is not None and two.words is not None:

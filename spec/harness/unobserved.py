@@ -1,0 +1,80 @@
+"""What a system says that it cannot show, and which comparisons that leaves out.
+
+A system under test may lack something that every observation has a place for: it keeps no payloads, or cannot say in
+what order device work runs. It says so by its class attribute ``unobserved``, the harness compares the rest, and every
+summary of a run names what was not compared. The two systems of this project leave nothing out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """A part of an observation that a system may leave out.
+
+    ``title``: for the reader. ``state``: the identities of the differences of state that are passed over. ``expectations``:
+    the keys of ``expect`` that nobody can answer without it.
+    """
+
+    title: str
+    state: frozenset[str]
+    expectations: frozenset[str] = frozenset()
+
+
+def _aspect(title: str, state: str, expectations: str = "") -> Aspect:
+    return Aspect(title, frozenset(state.split(",")), frozenset(expectations.split()))
+
+
+ASPECTS: Mapping[str, Aspect] = MappingProxyType(
+    {
+        "payloads": _aspect("contents of pages", "payload", "payload"),
+        "order": _aspect("order of device work", "ready,fences,upload,read order,stream", "pending done"),
+        "tree": _aspect("the prefix tree and pages that only it keeps", "tree,tokens", "tree"),
+        "eviction": _aspect("eviction order", "evictable", "would_evict"),
+        "counters": _aspect("counters of pages and copies", "counters,copy calls", "moved copy_calls stats"),
+        "events": _aspect("tree events", "events", "events"),
+        "versions": _aspect("versions and acknowledgements", "version,acknowledged,dirty", "version version_since dirty"),
+        "device": _aspect("words read back from the device", "device words"),
+        "staging": _aspect("staging buffers", "staging", "staging"),
+    }
+)
+"""Everything that a system may leave out, by the name that it says. Requests, lengths, indices, levels, eligible counts,
+owners, free slots, rows and published tables are always compared."""
+
+NOTHING: frozenset[str] = frozenset()
+
+
+class AspectError(ValueError):
+    """A name in ``unobserved`` that is none of ``ASPECTS``; ``str()`` of it says which there are."""
+
+
+def checked_aspects(names: Iterable[str]) -> frozenset[str]:
+    """The names, if all are in ``ASPECTS``.
+
+    :raises AspectError: one is not; the text has the nearest one.
+    """
+    for name in names:
+        if name not in ASPECTS:
+            near = difflib.get_close_matches(name, ASPECTS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise AspectError(f"unobserved has {name!r}.{hint} There are: {', '.join(ASPECTS)}")
+    return frozenset(names)
+
+
+def passed_over(identity: str, state: bool, unobserved: frozenset[str]) -> bool:
+    """Whether a difference is one that nobody can judge.
+
+    :param identity: that of the difference; of an expectation it is the key.
+    :param state: whether it is one of state, else one of an expectation.
+    """
+    return any(identity in (ASPECTS[name].state if state else ASPECTS[name].expectations) for name in unobserved)
+
+
+def not_compared(unobserved: frozenset[str]) -> str:
+    """What a run with such a system did not compare, for the reader; empty if it left out nothing."""
+    return ", ".join(f"{name} ({ASPECTS[name].title})" for name in ASPECTS if name in unobserved)
