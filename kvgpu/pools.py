@@ -53,13 +53,21 @@ class PageFile:
 
     def read(self, slot: int, target: npt.NDArray[np.uint8]) -> None:
         """Read a page into ``target``, uint8 ``[page_bytes]``. Raises ``OSError`` if the file is too short."""
+        self._must_be_whole()
         if os.preadv(self._file, [target.data], slot * self._page_bytes) != self._page_bytes:
             raise OSError(f"page {slot} of {self.path} is not there any more: something truncated the file")
 
     def write(self, slot: int, source: npt.NDArray[np.uint8]) -> None:
         """Write a page from ``source``, uint8 ``[page_bytes]``. Raises ``OSError``."""
+        self._must_be_whole()
         if os.pwritev(self._file, [source.data], slot * self._page_bytes) != self._page_bytes:
             raise OSError(f"page {slot} of {self.path} could not be written in full: is the disk full?")
+
+    def _must_be_whole(self) -> None:
+        """A page behind the end of a truncated file would read as zeros once another is written behind it."""
+        problem = self.problem()
+        if problem is not None:
+            raise OSError(problem)
 
     def close(self) -> None:
         """Close and remove the file."""

@@ -103,8 +103,8 @@ class Sweeper:
 
     def _injections(self, moment: Moment, done: Swept) -> Iterator[Sequence[Injection]]:
         for injection in (*copies(moment), *files(moment)):
-            if injection.kind in moment.armed:
-                why = "the scenario refuses copies of that direction itself"
+            if moment.armed:  # a step that is repeated submits more copies, so that another one would be refused
+                why = "the scenario has a refusal of its own in store"
                 done.left_out[why] = done.left_out.get(why, 0) + 1
             else:
                 yield [injection]

@@ -88,8 +88,12 @@ class SimDevice:
                 f"of the simulated device: "
                 f"make the pools smaller or raise memory_limit"
             )
+        try:
+            memory = SimMemory(kind, nbytes, name, self._given_back)
+        except MemoryError:
+            raise DeviceError(f"this machine has no {nbytes} bytes for {name!r}: make the pools smaller") from None
         self._bytes += nbytes
-        return SimMemory(kind, nbytes, name, self._given_back)
+        return memory
 
     def _given_back(self, nbytes: int) -> None:
         self._bytes -= nbytes
