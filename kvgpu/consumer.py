@@ -168,6 +168,6 @@ class SparseAttention:
             if words is not None:
                 slots, levels, _ = words.publication.row(words.number, self._place)
                 used = -(-int(lengths[row]) // layout.tokens_per_block)
-                for slot, level in zip(slots[:used].tolist(), levels[:used].tolist(), strict=True):
-                    found.append(Access(("slot", level, groups[level], slot), write=False))
+                for level in (0, 1):
+                    found += self._manager.slot_reads(level, groups[level], slots[:used][levels[:used] == level])
         return tuple(found)

@@ -18,7 +18,7 @@ from kvgpu import committing, growth, inspection, lifecycle, payloads, seeding
 from kvgpu.config import Layout, build_layout
 from kvgpu.core import PayloadHook, TreeListener, build_core
 from kvgpu.counters import CounterView
-from kvgpu.device.api import Device, DeviceError, Graph, Memory, Stream
+from kvgpu.device.api import Access, Device, DeviceError, Graph, Memory, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.faults import FaultPlan
 from kvgpu.fences import Fence, Point
