@@ -43,7 +43,9 @@ def test_torch_reads_the_published_tables_where_they_are() -> None:
     assert seen.tolist() == [request.indices(MAIN).tolist(), [-1] * 3]
     assert torch.from_dlpack(batch.num_blocks(MAIN)).tolist() == [2, 0]
     assert torch.from_dlpack(batch.page_level(MAIN)).tolist() == [[1, 1, 0], [-1] * 3]
-    assert torch.as_tensor(table, device=seen.device).data_ptr() == table.address
+    assert table.__cuda_array_interface__["data"] == (table.address, True)
+    with pytest.raises(TypeError, match="read only"):  # torch takes no read-only array this way; DLPack it does
+        torch.as_tensor(table, device=seen.device)
     with pytest.raises(TypeError, match="on a GPU"):
         np.asarray(table)
     with pytest.raises(BufferError, match="never copied"):
