@@ -25,9 +25,11 @@ COMMANDS: dict[str, str] = {
     "check": "spec.cli.check:check",
     "fuzz": "spec.cli.fuzz:fuzz",
     "gates": "spec.cli.gates:gates",
+    "mutants": "spec.cli.mutants:mutants",
     "rules": "spec.cli.rules:rules",
     "sweep": "spec.cli.sweep:sweep",
     "schema": "spec.cli.schema:schema",
+    "vacuity": "spec.cli.vacuity:vacuity",
 }
 """Every command and where its function is, in the order of the help."""
 
