@@ -8,7 +8,7 @@ from dataclasses import replace
 from kvref.failure import Refused
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join
-from kvref.pages import fence_slot, free_slot, free_unkept, last_work, lock, take_slot, write_page
+from kvref.pages import fence_slot, follow, free_slot, free_unkept, last_work, lock, take_slot, write_page
 from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, place_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from spec.config import Level
@@ -151,7 +151,8 @@ def start(state: State) -> State:
 def undo(base: State, reached: State) -> State:
     """R4.8: the state after a refused copy: as ``base``, but for what was written, and for the work that was queued.
 
-    Queued work becomes part of the readiness of every source page and of the fence of every slot reserved for it.
+    Queued work becomes part of the readiness of every source page and of the fence of every slot reserved for it; a page that is
+    back in such a slot is like a source page. The owners' streams are ordered after it.
     """
     state = replace(base, faults=reached.faults)
     for stream, pid, content in reached.trace.writes:  # what a failed call wrote stays
@@ -159,8 +160,11 @@ def undo(base: State, reached: State) -> State:
     for made in reached.trace.submissions:
         for place, number in made.slots:
             state = fence_slot(state, place, number, made.work, read=False)
-        for pid in made.sources:
+        back = (p.id for p in state.pages.values() if (place_of(state, p), p.slot) in made.slots)
+        for pid in dict.fromkeys((*made.sources, *back)):
             state, serial = fresh(state)
             page = state.pages[pid]
             state = put_page(state, replace(page, ready=join(page.ready, made.work), move=serial))
+            for owner in owners(state, page):
+                state = follow(state, owner.stream, made.work)
     return replace(state, trace=base.trace)
