@@ -12,7 +12,7 @@ from typing import TypeAlias
 from spec.config import Level
 from spec.errors import ErrorKind
 from spec.harness.naming import Index
-from spec.observation import BAD, BatchView, Observation, RequestStatus, SnapshotView, TableWords
+from spec.observation import BAD, BatchView, LevelChanged, Observation, RequestStatus, SnapshotView, TableWords
 from spec.ops import (
     AdmitGeneration,
     BeginCapture,
@@ -306,11 +306,19 @@ def _mapped(now: Observation) -> dict[str, dict[tuple[str, int], int]]:
 
 
 def there_and_back(before: Observation, now: Observation, group: str) -> bool:
-    """Whether pages of a group can have left the GPU and come back in one step, by the counters (R13.1)."""
+    """Whether pages of a group can have left their slot and come back in one step, or another one in their place.
+
+    By the counters (R13.1): copies both ways, or a page dropped from the tree, where an own page may have taken its place; by the
+    events (R13.3): levels changed both ways.
+    """
     old, new = before.lifetime.groups.get(group), now.lifetime.groups.get(group)
-    if old is None or new is None:
-        return False
-    return new.offload_pages > old.offload_pages and new.onboard_pages > old.onboard_pages
+    if old is not None and new is not None:
+        if new.offload_pages > old.offload_pages and new.onboard_pages > old.onboard_pages:
+            return True
+        if new.drop_pages > old.drop_pages:
+            return True
+    changes = [event for event in now.events if isinstance(event, LevelChanged) and event.group == group]
+    return any(one.new > one.old for one in changes) and any(one.new < one.old for one in changes)
 
 
 def copied(before: Observation, now: Observation, group: str) -> bool:
