@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from spec.harness.runner import Plan
     from spec.harness.systems import Factory
 
-MAX_REPORTS = 10
-"""How many failures are shown in full without ``--verbose``."""
-
 
 class Device(StrEnum):
     """Where the system under test works."""
@@ -50,6 +47,7 @@ def run(
         int | None, typer.Option(min=1, help="How many processes; one a core if left out, one for few scenarios.")
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the results as JUnit XML.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the results as one HTML page.")] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Check the order of device accesses.")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every scenario and show every failure.")] = False,
     max_pool_bytes: Annotated[
@@ -79,7 +77,7 @@ def run(
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
     results = _run(plan, scenarios, jobs, console)
-    _show(console, plan, results, verbose, junit)
+    _show(console, plan, results, verbose, junit, html)
     failed = any(result.verdict.value == "failed" for result in results)
     unchecked = sum(result.verdict.value != "skipped" and result.device != "cuda" for result in results)
     if require_cuda and unchecked:
@@ -175,12 +173,13 @@ def _run(plan: Plan, scenarios: list[Scenario], jobs: int, console: Console) -> 
     return [found[number] for number in range(len(scenarios))]
 
 
-def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, junit: Path | None) -> None:
-    from rich.table import Table
-
-    from spec.harness.difference import Verdict
+def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, junit: Path | None, html: Path | None) -> None:
+    from spec.cli.listing import counts, print_results
+    from spec.harness.html import write_html
     from spec.harness.junit import write_junit
-    from spec.harness.report import failure_report, plain, reproduce_command, summary
+    from spec.harness.report import failure_report, plain, reproduce_command
+    from spec.harness.systems import unobserved_by
+    from spec.harness.unobserved import not_compared
 
     names = (plan.against, plan.system)
     reports = {}
@@ -189,44 +188,22 @@ def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, ju
         if result.failure is not None:
             commands[number] = reproduce_command(result, plan.system, plan.against, plan.options)
             reports[number] = failure_report(result, names, commands[number])
-    shown = list(reports) if verbose else list(reports)[:MAX_REPORTS]
-    for number in shown:
-        console.print(reports[number], soft_wrap=True)
-        console.print()
-    table = Table("scenario", "file", "steps", "result", "time", box=None, pad_edge=False)
-    table.columns[0].no_wrap = True
-    table.columns[2].justify = table.columns[4].justify = "right"
-    style = {Verdict.PASSED: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
-    for result in results:
-        verdict = f"[{style[result.verdict]}]{result.verdict.value}"
-        time = f"{result.seconds * 1000:.0f} ms"
-        table.add_row(_escaped(result.name), _escaped(result.position.path.name), str(result.steps), verdict, time)
-    console.print(table)
-    skipped: dict[str, int] = {}
-    for result in results:
-        if result.verdict is Verdict.SKIPPED:
-            skipped[result.reason] = skipped.get(result.reason, 0) + 1
-    for reason, count in sorted(skipped.items()):
-        console.print(f"skipped {count}: {reason}", style="yellow", markup=False)
-    if len(shown) < len(reports):
-        for number in list(reports)[len(shown) :]:
-            console.print(f"reproduce: {commands[number]}", markup=False, soft_wrap=True)
-    seconds = sum(result.seconds for result in results)
-    console.print(
-        f"{summary(results)} of {len(results)} scenarios, {sum(r.steps for r in results)} steps in {seconds:.1f} s of replay"
-    )
+    print_results(console, results, reports, commands, verbose)
+    failed = bool(reports)
+    console.print(counts(results), style="bold red" if failed else "bold green")
     console.print(f"{plan.system} against {plan.against}", style="dim", markup=False)
+    unobserved = unobserved_by(_found(plan.system), _found(plan.against))
+    if unobserved:
+        console.print(f"not compared: {not_compared(unobserved)}", style="yellow", markup=False)
     unchecked = sum(result.device != "cuda" for result in results)
     if unchecked:
         console.print(f"{unchecked} of {len(results)} scenarios were not checked on a GPU")
-    if junit is not None:
-        try:
-            write_junit(junit, results, {number: plain(report) for number, report in reports.items()})
-        except OSError as error:
-            refuse(f"--junit {junit}: cannot be written: {(error.strerror or 'no reason given').lower()}")
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    texts = {number: plain(report) for number, report in reports.items()}
+    try:
+        if junit is not None:
+            write_junit(junit, results, texts)
+        if html is not None:
+            write_html(html, plan, results, texts)
+    except OSError as error:
+        option = "--junit" if str(error.filename) == str(junit) else "--html"
+        refuse(f"{option} {error.filename}: cannot be written: {(error.strerror or 'no reason given').lower()}")

@@ -79,7 +79,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one scenario's replay ended. ``steps``: those carried out. ``device``: of the system under test."""
+    """How one scenario's replay ended.
+
+    ``steps``: those carried out. ``device``: of the system under test. ``reason``: why it was skipped; ``lacks``: the same as
+    single things that a system cannot do.
+    """
 
     name: str
     position: Position
@@ -91,6 +95,7 @@ class Result:
     device: str = "unknown"
     reason: str = ""
     failure: Failure | None = None
+    lacks: tuple[str, ...] = ()
 
 
 def side_names(reference: str, implementation: str) -> tuple[str, str]:

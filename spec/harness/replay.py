@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from spec.harness.compare import Comparison, Shared, Side, inconsistencies
@@ -65,13 +65,11 @@ def replay(
     :param look: called after each step that held.
     """
     start = time.perf_counter()
-    reasons = [
-        f"{named.name} lacks {', '.join(lack)}"
-        for named in (reference, implementation)
-        if (lack := lacking(scenario, named.factory))
-    ]
-    if reasons:
-        return _result(scenario, Verdict.SKIPPED, 0, start, reason="; ".join(dict.fromkeys(reasons)))
+    lacks = {named.name: lacking(scenario, named.factory) for named in (reference, implementation)}
+    if any(lacks.values()):
+        reason = "; ".join(f"{name} lacks {', '.join(lack)}" for name, lack in lacks.items() if lack)
+        things = tuple(dict.fromkeys(thing for lack in lacks.values() for thing in lack))
+        return replace(_result(scenario, Verdict.SKIPPED, 0, start, reason=reason), lacks=things)
     if not scenario.steps:
         return _result(scenario, Verdict.FAILED, 0, start, failure=_nothing(scenario))
     run = _Replay(scenario, implementation, reference, options or {}, look)

@@ -77,4 +77,4 @@ def passed_over(identity: str, state: bool, unobserved: frozenset[str]) -> bool:
 
 def not_compared(unobserved: frozenset[str]) -> str:
     """What a run with such a system did not compare, for the reader; empty if it left out nothing."""
-    return ", ".join(f"{name} ({ASPECTS[name].title})" for name in ASPECTS if name in unobserved)
+    return ", ".join(aspect.title for name, aspect in ASPECTS.items() if name in unobserved)

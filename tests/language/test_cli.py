@@ -122,7 +122,10 @@ def processor_time() -> float:
     return used.ru_utime + used.ru_stime
 
 
-@pytest.mark.parametrize("args", [["--help"], ["check", "--help"], ["check"], ["schema"], ["rules"], ["run", "--help"]])
+FEW = "scenarios/decode"  # the whole suite takes as long as it is large
+
+
+@pytest.mark.parametrize("args", [["--help"], ["check", "--help"], ["check", FEW], ["schema"], ["rules", FEW], ["run", "--help"]])
 def test_starts_without_numpy_and_quickly(args: list[str]) -> None:
     code = (
         "import sys\nfrom spec.cli.main import main\n"
