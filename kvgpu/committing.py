@@ -11,7 +11,7 @@ from kvgpu.core import Core, Scope
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
 from kvgpu.fences import Point
 from kvgpu.growth import set_lengths
-from kvgpu.lifecycle import suspend
+from kvgpu.lifecycle import behind, suspend
 from kvgpu.offloading import HOST, bring_up, joined, offload, slot_counts
 from kvgpu.pages import NO_PAGE
 from kvgpu.prefix_tree import Node
@@ -176,7 +176,7 @@ def _give_up_own(tx: Transaction, request: Request, block: int, given_up: list[t
 
 def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) -> None:
     """Bring the tree's pages to where R3.2 locks them, offload those that are eligible, lock them."""
-    core, pages, fences = tx.core, tx.core.pages, tx.core.fences
+    core, pages = tx.core, tx.core.pages
     sparse = np.array(request.sparse)[pages.group[numbers]]
     stays = sparse if request.decoding else np.zeros_like(sparse)
     to_host = numbers[stays & (pages.level[numbers] == DISK)]
@@ -190,6 +190,7 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
     counts = slot_counts(core, to_host, HOST)
     bring_up(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
     host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
+    ready, reads = behind(core, numbers)
     offload(tx, [(leaving, host)], [request])
     tx.add_user(numbers, request)
     tx.lock(numbers, not request.decoding)
@@ -199,9 +200,8 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
         tx.put_blocks(own, "page", where, page)
         tx.put_blocks(own, "locked", where, True)
     assert request.stream is not None
-    fences.wait(request.stream, fences.points(pages.ready[numbers]), "R7.9 readiness of a page that a rebase locks")
-    for key, part in core.by_key(numbers):
-        fences.wait(request.stream, fences.points(core.pool(key).readers[pages.slot[part]]))
+    core.fences.wait(request.stream, ready, "R7.9 readiness of a page that a rebase locks")
+    core.fences.wait(request.stream, reads)
     request.maybe_deferred |= request.decoding
 
 

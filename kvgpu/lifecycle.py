@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kvgpu.config import SlotKey
 from kvgpu.core import Core
+from kvgpu.fences import Point
 from kvgpu.growth import wait_for_slots
 from kvgpu.offloading import HOST, NONE, bring_up, claim_retries, host_counts, joined, offload, slot_counts
 from kvgpu.pages import NO_PAGE
@@ -137,6 +138,15 @@ def _added(left: dict[SlotKey, int], right: dict[SlotKey, int]) -> dict[SlotKey,
     return {key: left.get(key, 0) + right.get(key, 0) for key in sorted({*left, *right})}
 
 
+def behind(core: Core, numbers: Int32) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+    """What the stream of a request that locks pages runs after: their readiness, and the reads recorded on their slots (R7.9).
+
+    As they are where the request locks them: it waits for no offload of the same operation.
+    """
+    reads = [core.pool(key).readers[core.pages.slot[part]] for key, part in core.by_key(numbers)]
+    return core.fences.points(core.pages.ready[numbers]), core.fences.points(*reads)
+
+
 # ---- resume ----------------------------------------------------------------------------------------------------------
 
 
@@ -184,8 +194,12 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     bring_up(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
     host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
     _copy_private(tx, wanted.sources, made)
+    ready, reads = behind(core, joined([wanted.numbers, *made.values()]))
     offload(tx, [(fit, host), found], [request])
     _activate(tx, request, wanted, made, decode, taken)
+    assert request.stream is not None
+    core.fences.wait(request.stream, ready, "R7.9 readiness of a page that a resume locks")
+    core.fences.wait(request.stream, reads)
 
 
 def _make_private(
@@ -218,8 +232,7 @@ def _activate(
     tx: Transaction, request: Request, wanted: _Wanted, made: dict[int, Int32], decode: bool, taken: dict[SlotKey, Int32]
 ) -> None:
     """Nothing fails any more: lock everything, and order the request's stream (R7.9)."""
-    core, fences, stream = tx.core, tx.core.fences, request.stream
-    assert stream is not None
+    core = tx.core
     request.status = RequestStatus.ACTIVE
     request.phase = Phase.DECODE if decode else Phase.PREFILL
     tx.lock(wanted.numbers, not decode)
@@ -232,11 +245,7 @@ def _activate(
     for own in request.groups:
         own.locked = (own.page != NO_PAGE) & ~own.kept
         own.changed()
-    numbers = joined([wanted.numbers, *made.values()])
     wait_for_slots(tx, request, taken)
-    fences.wait(stream, fences.points(core.pages.ready[numbers]), "R7.9 readiness of a page that a resume locks")
-    for key, part in core.by_key(numbers):
-        fences.wait(stream, fences.points(core.pool(key).readers[core.pages.slot[part]]))
     if request.resumed:
         core.counters.resumed()
     request.resumed, request.partial = True, False
