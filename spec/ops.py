@@ -20,6 +20,10 @@ LevelName: TypeAlias = Annotated[LevelKind, Field(strict=False)]
 ByRow: TypeAlias = Annotated[tuple[int | None, ...] | None, Field(strict=False)]
 
 
+UNLABELLED = ""
+"""The label of what a step keeps without saying ``as``; the loader puts the step's number there."""
+
+
 class Direction(StrEnum):
     """The direction of a copy submission (R4.5, R13.1)."""
 
@@ -232,7 +236,7 @@ class TakeSlots(Operation):
     level: LevelName
     group: str | None = None
     count: int | Literal["all"]
-    as_: str = Field(alias="as")
+    as_: str = Field(default=UNLABELLED, alias="as")
 
 
 class GiveSlots(Operation):
@@ -323,7 +327,7 @@ class ReadPage(_OfRequest):
     group: str | None = None
     beam: int = 0
     stream: str = "exec"
-    as_: str = Field(alias="as")
+    as_: str = Field(default=UNLABELLED, alias="as")
 
 
 class ReadTable(_OfBatch):
@@ -333,7 +337,7 @@ class ReadTable(_OfBatch):
     bare: ClassVar[str | None] = None
     group: str | None = None
     stream: str = "exec"
-    as_: str = Field(alias="as")
+    as_: str = Field(default=UNLABELLED, alias="as")
 
 
 class CloseGate(Operation):
@@ -383,7 +387,7 @@ class Replay(Operation):
     verb: ClassVar[str] = "replay"
     graph: str
     stream: str = "exec"
-    as_: str = Field(alias="as")
+    as_: str = Field(default=UNLABELLED, alias="as")
 
 
 class DenseOffsets(Operation):
@@ -406,7 +410,7 @@ class Scheduled(Model):
 
 
 class Iterate(_OfBatch):
-    """One iteration of an executor (R11.1). ``layers``: those that dense offsets are built for; ``as``: label of its table read."""
+    """One iteration of an executor (R11.1). ``layers``: those that dense offsets are built for; ``as``: of its table read."""
 
     verb: ClassVar[str] = "iterate"
     bare: ClassVar[str | None] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spec.language.document import Document
@@ -15,8 +15,9 @@ from spec.language.nodes import Items, Node, Table, plain
 from spec.language.problems import Problem, ScenarioFileError, nearest, shown
 from spec.language.reader import MAX_FILE_BYTES, Refused, read_documents
 from spec.language.steps import Parsed, parse_step
+from spec.ops import UNLABELLED
 from spec.rules import rule_ids
-from spec.scenario import LANGUAGE_VERSION, Position, Scenario
+from spec.scenario import LANGUAGE_VERSION, Position, Scenario, Step
 
 DEFAULT_MAX_POOL_BYTES = 1 << 30
 """How much memory a scenario may ask for, unless the command line says otherwise."""
@@ -117,11 +118,18 @@ def _scenario(path: Path, node: Node, index: int, max_pool_bytes: int) -> tuple[
         document.requires,
         document.manager,
         streams,
-        tuple(one.step for one in steps_read),
+        tuple(_labelled(one.step) for one in steps_read),
         Position(path, node.place.line, node.place.column),
         index,
     )
     return scenario, []
+
+
+def _labelled(step: Step) -> Step:
+    """The step, with a label where it says none: systems keep everything under one. No label of a file has a space."""
+    if getattr(step.op, "as_", None) != UNLABELLED:
+        return step
+    return replace(step, op=step.op.model_copy(update={"as_": f"step {step.number}"}))
 
 
 def _version(path: Path, node: Node) -> Problem | None:

@@ -17,6 +17,7 @@ from spec.language.nodes import Key, Node, Table, plain
 from spec.language.problems import Problem, nearest, one_of
 from spec.language.steps import Parsed
 from spec.ops import (
+    UNLABELLED,
     Acknowledge,
     DenseOffsets,
     Evict,
@@ -117,7 +118,7 @@ def _well_formed(known: Known, kind: str, name: str, node: Node, where: tuple[Ke
 
 
 def _introduce(known: Known, parsed: Parsed) -> Iterable[Problem]:
-    if parsed.verb not in INTRODUCES:
+    if parsed.verb not in INTRODUCES or getattr(parsed.step.op, "as_", None) == UNLABELLED:
         return
     argument, kind = INTRODUCES[parsed.verb]
     name = _argument(parsed.step.op, argument)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -116,17 +115,11 @@ def test_says_kvspec(tmp_path: Path) -> None:
     assert not says_kvspec(tmp_path)
 
 
-def processor_time() -> float:
-    """Seconds of processor time of the children so far: what other programs do at the time does not count."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 FEW = "scenarios/decode"  # the whole suite takes as long as it is large
 
 
 @pytest.mark.parametrize("args", [["--help"], ["check", "--help"], ["check", FEW], ["schema"], ["rules", FEW], ["run", "--help"]])
-def test_starts_without_numpy_and_quickly(args: list[str]) -> None:
+def test_starts_without_what_is_slow_to_import(args: list[str]) -> None:
     code = (
         "import sys\nfrom spec.cli.main import main\n"
         f"sys.argv = ['kvspec', *{args!r}]\n"
@@ -134,15 +127,8 @@ def test_starts_without_numpy_and_quickly(args: list[str]) -> None:
         "slow = {'numpy', 'numba', 'torch', 'kvref', 'kvgpu'} & set(sys.modules)\n"
         "assert not slow, slow\n"
     )
-    took = []
-    for _ in range(3):
-        begun = processor_time()
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-        took.append(processor_time() - begun)
-        assert result.returncode == 0, result.stderr
-        if took[-1] < 1:
-            break
-    assert min(took) < 1
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 def test_help_lists_every_command() -> None:
