@@ -306,7 +306,7 @@ def _eligible_in_prefill(old: Any) -> Any:
     def eligible(self: Any, group: int, beam: int = 0) -> int:
         if not (self.active and self.sparse[group]):
             return 0
-        return min(self.groups[group].on_host(self.table, beam), self.history_blocks)
+        return int(min(self.groups[group].on_host(self.table, beam), self.history_blocks))
 
     return eligible
 

@@ -39,10 +39,10 @@ class Mutant:
 
 
 SITES = (
-    "R2.4 readiness of a page that is written",
     "R3.14 after saving what a copy overwrites",
     "R4.8 put back after all undone copies",
     "R4.8 work of a refused copy",
+    "R4.8 work of an owner after undone copies",
     "R6.1 readiness in a snapshot",
     "R6.4 work before a commit",
     "R7.1 completion of a copy",
@@ -78,9 +78,13 @@ SITES = (
     "R8.4 what a refused upload had queued",
     "R8.7 exported array: the consumer's stream",
     "R8.7 wait_ready: the publication",
+    "R8.8 after a capture, after the work beside it",
+    "R8.8 beside a capture, after the work before it",
     "R8.8 replay: its result has been copied",
     "R8.8 replay: the last publication of a table it reads",
     "R8.8 replay: the result of the replay before has been copied",
+    "R8.8 work before a capture",
+    "R8.8 work beside a capture",
 )
 """Every site that waits or records. A test compares them with those that a run of the suite has seen, both ways."""
 
