@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -22,7 +23,7 @@ MAX_VALUE = 300
 TITLES = {
     Kind.RAISED: "the system raised",
     Kind.FAULT: "fault",
-    Kind.OUTCOME: "outcome",
+    Kind.OUTCOME: "differs",
     Kind.EXPECTATION: "expected",
     Kind.STATE: "differs",
 }
@@ -53,8 +54,12 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
         head.append(f"  scenario covers {', '.join(result.rules)}", "dim")
     parts: list[RenderableType] = [head, *_source(failure)]
     shown = failure.differences[:MAX_DIFFERENCES]
+    said: set[str] = set()
     for difference in shown:
-        parts += _difference(difference, names, failure.touched)
+        # What an expectation says is mostly a difference too: the lines around it are shown once.
+        fresh = tuple(line for line in difference.detail if line not in said)
+        said.update(difference.detail)
+        parts += _difference(replace(difference, detail=fresh), names, failure.touched, said)
     if len(failure.differences) > len(shown):
         parts.append(Text(f"  and {len(failure.differences) - len(shown)} more differences at this step", "yellow"))
     gates = ", ".join(f"{gate} (since step {step})" for gate, step in failure.gates.items()) or "none"
@@ -91,9 +96,11 @@ def _source(failure: Failure) -> Iterator[RenderableType]:
         yield Text(f"       | ... {len(lines) - MAX_LINES} more lines" + (f", line {rest[0]} among them" if rest else ""))
 
 
-def _difference(difference: Difference, names: tuple[str, str], touched: Mapping[str, int]) -> Iterator[RenderableType]:
+def _difference(
+    difference: Difference, names: tuple[str, str], touched: Mapping[str, int], said: set[str]
+) -> Iterator[RenderableType]:
     line = Text("  ")
-    line.append(TITLES[difference.kind], "red")
+    line.append("expected" if difference.expected is not None else TITLES[difference.kind], "red")
     line.append(f" {difference.subject}")
     if difference.place is not None:
         line.append(f" (line {difference.place.line})", "dim")
@@ -114,8 +121,10 @@ def _difference(difference: Difference, names: tuple[str, str], touched: Mapping
     if difference.row is not None:
         keys.append(f"row {difference.row[1]} of {difference.row[0]}")
     for key in keys:
-        if key in touched:
-            yield Text(f"      {key} was last touched by step {touched[key]}", "dim")
+        line_of_key = f"{key} was last touched by step {touched[key]}" if key in touched else ""
+        if line_of_key and line_of_key not in said:
+            said.add(line_of_key)
+            yield Text(f"      {line_of_key}", "dim")
 
 
 def _short(text: str) -> str:

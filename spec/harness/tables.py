@@ -114,7 +114,8 @@ def table_detail(c: Comparison, name: str, group: str, row: int) -> tuple[str, .
                 f"{side.name}: host snapshot of {member}: indices {list(snapshot.indices)}, levels {levels}, "
                 f"eligible {snapshot.eligible}"
             )
-        for title, tables in (("published", view.published), ("device", view.device)):
+        shown = (("published", view.published), ("device", view.device))
+        for title, tables in shown[: 1 if "device" in c.shared.unobserved else 2]:
             words = tables.get(group)
             if words is not None and row < len(words.page_table) and row < len(words.num_blocks):
                 lines.append(f"{side.name}: {title} words {list(words.page_table[row])}, num_blocks {words.num_blocks[row]}")

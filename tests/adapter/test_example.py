@@ -1,0 +1,79 @@
+"""The example of the guide: somebody else's manager, green as it is and red with each of its planted bugs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+ARGS = ("run", "--system", "tiny_adapter:TinySystem", "--jobs", "1")
+
+
+def kvspec(*paths: str, bug: str = "") -> subprocess.CompletedProcess[str]:
+    """``kvspec run`` as an engineer types it in the folder of the example."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TINY_BUG": bug}
+    command = [sys.executable, "-c", RUN, *ARGS, *paths]
+    return subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES, env=environment, timeout=120, check=False)
+
+
+def test_green_on_its_own_scenarios_and_on_those_of_the_suite_that_it_can_run() -> None:
+    result = kvspec("tiny.yaml", "../../scenarios/decode", "../../scenarios/batch", "../../scenarios/requests")
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout
+    passed, failed, skipped = map(int, re.findall(r"(\d+) (?:passed|failed|skipped)", result.stdout.splitlines()[-5])[:3])
+    assert passed >= 12
+    assert failed == 0
+    assert skipped > 0
+    assert "verb seed_prefix" in result.stdout
+    assert "not compared: contents of pages, order of device work, the prefix tree" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("bug", "line", "says"),
+    [
+        (
+            "stale_version",
+            "tiny.yaml:28  step 8: resize",
+            ["expected dirty rows of rows (line 30)", "differs version of chat  [R6.4]", "that of step 6"],
+        ),
+        (
+            "partial_line",
+            "tiny.yaml:19  step 6: enter_decode",
+            ["expected levels of chat.main (line 22)", "[host, host, host, gpu]", "differs eligible count of chat.main  [R6.3]"],
+        ),
+        (
+            "stale_index",
+            "tiny.yaml:23  step 7: publish",
+            ["differs page table of rows.main row 0 block 0 and 1 more  [R8.4, R8.5]", "tiny_adapter:TinySystem: slot 3"],
+        ),
+    ],
+)
+def test_red_with_each_planted_bug(bug: str, line: str, says: list[str]) -> None:
+    result = kvspec("tiny.yaml", bug=bug)
+    assert result.returncode == 1
+    assert "1 passed, 1 failed, 0 skipped of 2 scenarios" in result.stdout
+    report = result.stdout.partition("FAILED a sequence generates")[2]
+    for text in (line, *says, "reproduce: kvspec run tiny.yaml -k"):
+        assert text in report
+    assert "device words" not in report, "what the system does not show is not reported of it"
+
+
+@pytest.mark.parametrize("bug", ["stale_version", "partial_line"])
+def test_the_suite_finds_them_as_well(bug: str) -> None:
+    assert kvspec("../../scenarios/decode", bug=bug).returncode == 1
+
+
+def test_the_guide_shows_what_is_printed() -> None:
+    guide = (ROOT / "docs" / "adapter.md").read_text(encoding="utf-8")
+    for bug in ("", "stale_version"):
+        printed = re.sub(r"\d+ ms", "N ms", kvspec("tiny.yaml", bug=bug).stdout)
+        shown = re.sub(r"\d+ ms", "N ms", guide)
+        for line in filter(None, map(str.strip, printed.splitlines())):
+            if "s of replay" not in line and " file " not in line:
+                assert re.sub(r" +", " ", line) in re.sub(r" +", " ", shown), line
