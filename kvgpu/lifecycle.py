@@ -48,8 +48,8 @@ def _usable(core: Core, length: int, path: list[Node], present: npt.NDArray[np.b
     size = core.layout.tokens_per_block
     blocks = -(-length // size)
     for group in core.layout.groups:
-        if group.ssm:  # R1.3: only if the match covers all tokens of the last block
-            if _ends_block(core, length, path) and not present[blocks - 1, group.number]:
+        if group.ssm:  # R1.3: a snapshot is the state after all tokens of its block
+            if not (_ends_block(core, length, path) and present[blocks - 1, group.number]):
                 return False
             continue
         first, end = group.stale(length, size)
@@ -83,8 +83,6 @@ def adopt_match(core: Core, request: Request, tokens: Sequence[int]) -> None:
             own = request.groups[group.number]
             own.reserve(len(path), 1)
             if group.ssm:
-                if not _ends_block(core, length, path):
-                    continue
                 numbers = np.array([path[-1].pages[group.number]], dtype=np.int32)
                 own.page[0, 0] = numbers[0]
             else:

@@ -13,7 +13,7 @@ from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.pages import add_page, follow, let_go, lock, unlock
 from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
-from kvref.tree import covers, match, page_at
+from kvref.tree import match, page_at
 from spec import ops
 from spec.config import Level
 from spec.observation import Phase, RequestStatus
@@ -33,8 +33,8 @@ def create(state: State, op: ops.Create) -> tuple[State, int]:
     nodes, length = match(state, tokens)
     pages: dict[Key, int] = {}
     for g in state.layout.groups:
-        # R1.3: of an SSM group the last block's state is held, as block 0, if the match covers that block.
-        state_of = {0: nodes[-1]} if nodes and covers(state, (nodes, length)) else {}
+        # R1.3: of an SSM group the last block's state is held, as block 0.
+        state_of = {0: nodes[-1]} if nodes else {}
         blocks = state_of if g.ssm else dict(enumerate(nodes))
         for block, node in blocks.items():
             page = page_at(state, node, g.index)

@@ -74,12 +74,13 @@ def match(state: State, tokens: tuple[int, ...]) -> Match:
 def has_pages(state: State, m: Match) -> bool:
     """R3.1: whether every group has the pages that a match needs.
 
-    R1.3: an SSM group needs one at the last matched block alone, and only if the match covers all tokens of that block.
+    R1.3: an SSM group needs one at the last matched block alone. It is the state after all tokens of that block, so a match that
+    ends inside a block is none.
     """
     nodes, length = m
     for g in state.layout.groups:
         if g.ssm:
-            if nodes and covers(state, m) and page_at(state, nodes[-1], g.index) is None:
+            if nodes and not (covers(state, m) and page_at(state, nodes[-1], g.index)):
                 return False
             continue
         for block, node in enumerate(nodes):
