@@ -135,6 +135,7 @@ def _matrix(console: Console, report: Report) -> int:
 
     known = reasons()
     table = Table("verb", *SORTS, box=None, pad_edge=False)
+    table.columns[0].no_wrap, table.columns[0].min_width = True, max(map(len, VERBS))
     for column in table.columns[1:]:
         column.justify = "right"
     gaps = []
