@@ -23,6 +23,7 @@ from spec.language.problems import nearest
 COMMANDS: dict[str, str] = {
     "run": "spec.cli.run:run",
     "check": "spec.cli.check:check",
+    "show": "spec.cli.show:show",
     "fuzz": "spec.cli.fuzz:fuzz",
     "gates": "spec.cli.gates:gates",
     "mutants": "spec.cli.mutants:mutants",
