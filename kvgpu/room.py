@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from kvgpu.config import LEVEL_NAMES, SlotKey
 from kvgpu.core import TreeEvent
-from kvgpu.pages import NO_NODE, NO_PAGE
+from kvgpu.pages import NO_NODE
 from kvgpu.tree_changes import drop
 
 if TYPE_CHECKING:
@@ -136,9 +136,7 @@ class Room:
                 return True
         if core.pages.users[page] or core.pages.node[page] == NO_NODE:
             return False  # R10.1: HELD pages are never dropped
-        events: list[TreeEvent] = []
-        drop(self._tx, page, events)
-        self._events += [(key, NO_PAGE, event) for event in events]
+        drop(self._tx, page, self._tx.events)
         return True
 
     def _move(self, page: int, key: SlotKey, lower: SlotKey) -> None:

@@ -94,20 +94,16 @@ def reserve_all(state: State, plan: Plan, places: Iterable[Place]) -> Plan:
 
 
 def act(state: State, plan: Plan) -> State:
-    """R3.14: carry out the evictions of a plan, the coldest level first, then by pool group, and in order. Raises `Refused`.
+    """R3.14: carry out the evictions of a plan: drops, then moves, the coldest level first, then by pool group. Raises `Refused`.
 
-    R4.5: one submission from one pool group into another. Where a drop frees more than its own slot, drops come first, so that
-    what a subtree frees is there for the moves.
+    Drops come first, so that what goes with a subtree makes room for the moves. R4.5: one submission from one pool group into
+    another.
     """
-    places = {pid: place_of(state, state.pages[pid]) for pid, _ in plan.leaving}
-    order = sorted(set(places.values()), key=lambda place: (-place[0], place[1]))
-    drops_first = len(plan.dropped) > sum(to is None for _, to in plan.leaving)
-    for place in order if drops_first else ():
-        state = drop_all(state, [pid for pid, to in plan.leaving if to is None and places[pid] == place])
-    for place in order:
+    places = {pid: place_of(state, state.pages[pid]) for pid, to in plan.leaving if to is not None}
+    state = drop_all(state, [pid for pid, to in plan.leaving if to is None])
+    for place in sorted(set(places.values()), key=lambda place: (-place[0], place[1])):
         moves = [(state.pages[p], to) for p, to in plan.leaving if to is not None and places[p] == place and p in state.pages]
         state = move(state, moves) if moves else state
-        state = drop_all(state, [pid for pid, to in plan.leaving if to is None and places[pid] == place])
     evicted = state.trace.evicted.union(pid for pid, _ in plan.leaving)
     return replace(state, trace=replace(state.trace, evicted=evicted))
 
