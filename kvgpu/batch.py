@@ -187,9 +187,9 @@ class Batch:
             for member in self._members:
                 if member is not None:
                     self._must_fit(member)
-            for member in self._members:
-                if member is not None and member.active and member.decoding:
-                    self._manager.retry_deferred(member)
+            self._manager.retry_deferred(
+                member for member in self._members if member is not None and member.active and member.decoding
+            )
             rows = self._dirty_rows()
             if rows:
                 self._upload(stream, rows)
@@ -244,9 +244,9 @@ class Batch:
         words = self.tables.publish(stream, ready, lambda: publication(rows, members, self.groups))
         for number, (row, member) in enumerate(zip(rows, members, strict=True)):
             self._words[row] = RowWords(words, number)
+            self._written[row] = EMPTY if member is None else (member.uid, member.version)
             if member is not None:
-                self._manager.acknowledge(member, member.version)
-            self._written[row] = self._shows(row)
+                member.acknowledged = member.version
 
     # ---- readers and lengths (R7.7, R8.9) ----------------------------------------------------------------------------
 

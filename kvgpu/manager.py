@@ -447,13 +447,14 @@ class Manager:
             request.batch, request.row = None, None
             self._core.renew(request)
 
-    def retry_deferred(self, request: Request) -> bool:
-        """Move the deferred pages of an active decoding request that may move, all or nothing (R8.4).
+    def retry_deferred(self, requests: Iterable[Request]) -> None:
+        """Move the deferred pages of active decoding requests that may move, in order, each request all or nothing (R8.4).
 
-        Returns whether any moved. ``OutOfPages`` if one finds no host slot (R8.6), ``CopyFailed``. Cheap if none is deferred.
+        ``OutOfPages`` if one finds no host slot (R8.6), ``CopyFailed``. Cheap where none is deferred.
         """
         with self._lock.exclusive():
-            return growth.retry_deferred(self._core, request)
+            for request in requests:
+                growth.retry_deferred(self._core, request)
 
     def readiness(self, requests: Iterable[Request]) -> tuple[Point, ...]:
         """The readiness of all mapped pages that stand in tables, SSM states apart, one point a stream (R7.5)."""

@@ -14,8 +14,7 @@ from kvgpu.request import Request
 
 Int32 = npt.NDArray[np.int32]
 Int8 = npt.NDArray[np.int8]
-NO_ENTRIES = np.empty(0, dtype=np.int32)
-NO_LEVELS = np.empty(0, dtype=np.int8)
+NOTHING = (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,10 @@ def publication(rows: Sequence[int], members: Sequence[Request | None], groups: 
     for member in members:
         for group in groups:
             # An empty row is all BAD, with counts of 0.
-            entries.append(NO_ENTRIES if member is None else member.indices(group))
-            levels.append(NO_LEVELS if member is None else member.levels(group))
-            counts.append(0 if member is None else member.eligible(group))
-            if member is not None:
-                member.groups[group].hold()
+            shown = NOTHING if member is None else member.shown(group)
+            entries.append(shown[0])
+            levels.append(shown[1])
+            counts.append(shown[2])
     shape = (len(rows), len(groups))
     return Publication(
         np.array(rows, dtype=np.int32),

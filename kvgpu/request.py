@@ -262,6 +262,16 @@ class Request:
             return 0
         return min(self.groups[group].on_host(self.table, beam), self.history_blocks)
 
+    def shown(self, group: int) -> tuple[Int32, Int8, int]:
+        """``indices``, ``levels`` and ``eligible`` of beam row 0, for a caller who keeps them."""
+        blocks = self.groups[group]
+        indices, levels = blocks.view(self.table, 0)
+        blocks.hold()
+        entries = self.entries(group)
+        if entries != len(indices):
+            indices, levels = indices[:entries], levels[:entries]
+        return indices, levels, self.eligible(group)
+
     def pages(self, group: int) -> Int32:
         """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""
         every = self.groups[group].page[:, : self.entries(group)].reshape(-1)

@@ -10,6 +10,7 @@ from numba.core.typing import templates
 from numba.extending import intrinsic
 
 signature: Any = templates.signature
+UniTuple: Any = types.UniTuple
 I64 = ir.IntType(64)
 
 
@@ -32,7 +33,7 @@ def load16(typing_context: Any, source: Any, offset: Any) -> Any:
             both = builder.insert_value(both, builder.extract_value(pair, place), place)
         return both
 
-    return signature(types.UniTuple(types.uint64, 2), source, types.int64), generate
+    return signature(UniTuple(types.uint64, 2), source, types.int64), generate
 
 
 @intrinsic
