@@ -24,12 +24,13 @@ COMMANDS: dict[str, str] = {
     "run": "spec.cli.run:run",
     "check": "spec.cli.check:check",
     "show": "spec.cli.show:show",
+    "explain": "spec.cli.explain:explain",
+    "rules": "spec.cli.rules:rules",
+    "schema": "spec.cli.schema:schema",
     "fuzz": "spec.cli.fuzz:fuzz",
     "gates": "spec.cli.gates:gates",
-    "mutants": "spec.cli.mutants:mutants",
-    "rules": "spec.cli.rules:rules",
     "sweep": "spec.cli.sweep:sweep",
-    "schema": "spec.cli.schema:schema",
+    "mutants": "spec.cli.mutants:mutants",
     "vacuity": "spec.cli.vacuity:vacuity",
 }
 """Every command and where its function is, in the order of the help."""

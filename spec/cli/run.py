@@ -49,7 +49,7 @@ def run(
     junit: Annotated[Path | None, typer.Option(help="Write the results as JUnit XML.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as one HTML page.")] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Check the order of device accesses.")] = True,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every scenario and show every failure.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List skipped scenarios too, and show every failure.")] = False,
     max_pool_bytes: Annotated[
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,

@@ -15,7 +15,7 @@ from spec.scenario import Scenario, Step
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spec.cli.explain import Line
+    from spec.cli.state_lines import Line
     from spec.system import Outcome
 
 
@@ -61,7 +61,7 @@ def show(
 
 
 def _scenario(console: Console, scenario: Scenario, system: str, only: int | None, changes: bool) -> None:
-    from spec.cli.explain import state_lines
+    from spec.cli.state_lines import state_lines
     from spec.harness.systems import find_system, setup_for
 
     console.print(scenario.name, style="bold underline", markup=False)

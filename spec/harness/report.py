@@ -64,6 +64,9 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
         parts.append(Text(f"  and {len(failure.differences) - len(shown)} more differences at this step", "yellow"))
     gates = ", ".join(f"{gate} (since step {step})" for gate, step in failure.gates.items()) or "none"
     parts.append(Text(f"closed gates: {gates}"))
+    rules = sorted({rule for d in failure.differences for rule in d.rules}, key=_rule_order)
+    if rules:
+        parts.append(Text.assemble("the rules: ", (f"kvspec explain {' '.join(rules)}", "bold")))
     parts.append(Text.assemble("reproduce: ", (command, "bold")))
     return Group(*parts)
 
@@ -125,6 +128,10 @@ def _difference(
         if line_of_key and line_of_key not in said:
             said.add(line_of_key)
             yield Text(f"      {line_of_key}", "dim")
+
+
+def _rule_order(rule: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in rule.removeprefix("R").split("."))
 
 
 def _short(text: str) -> str:
