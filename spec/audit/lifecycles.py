@@ -10,7 +10,8 @@ from random import Random
 from spec import ops
 from spec.audit.emit import document, step_mapping
 from spec.audit.leftovers import files_left, leftovers, own_folder
-from spec.audit.workload import STREAMS, Chooser, Profile, random_manager
+from spec.audit.managers import Profile, random_manager
+from spec.audit.workload import STREAMS, Chooser
 from spec.config import ManagerConfig
 from spec.errors import ErrorKind
 from spec.harness.difference import Failure, Result, Verdict

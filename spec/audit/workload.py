@@ -7,67 +7,34 @@ prefixes, block ends), and now and then proposes one that is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from spec import ops
-from spec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, LevelKind, ManagerConfig, group_names
+from spec.audit.managers import Profile
+from spec.config import LayerKind, LevelKind, ManagerConfig, group_names
 from spec.observation import Observation, Phase, RequestStatus, RequestView
 
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a run of lifecycles may contain."""
-
-    faults: bool = True
-    gates: bool = True
-    disk: bool = True
-    beams: bool = True
-    ssm: bool = True
-    wild: float = 0.06
-    """Share of calls made without looking at the state."""
-
-
-CAPTURED = "graph"
-"""The stream of captures: no request works on it, since a stream in capture takes no other work."""
-STREAMS = ("exec", "side", "copy", CAPTURED)
+STREAMS = ("exec", "side", "copy", "graph")
+"""``graph``: no request works on it, so that some captures have a stream to themselves."""
 _TOKENS = 3
 """Few different tokens, so that prefixes meet."""
+_SCRIPT = 40
+"""Length of the text that most requests of a lifecycle begin with, so that they share pages and rebase."""
 
-
-def random_manager(rng: Random, profile: Profile) -> ManagerConfig:
-    """A small manager: one to four layers, tiny pools."""
-    layers: list[LayerConfig] = []
-    for number in range(rng.choice((1, 1, 2, 2, 3, 4))):
-        kind = rng.choice(("sparse", "sparse", "dense", "window", "sparse_window", "ssm" if profile.ssm else "dense"))
-        if number == 0 and kind in ("ssm", "window"):
-            kind = "sparse"
-        sparse = kind.startswith("sparse")
-        nbytes = rng.choice((16, 16, 32, 48))
-        buffers = [BufferConfig(role="key", bytes=nbytes, sparse=sparse)]
-        if rng.random() < 0.3:
-            buffers.append(BufferConfig(role="value", bytes=rng.choice((nbytes, 64)), sparse=sparse))
-        window = rng.choice((1, 2, 3, 5, 8)) if "window" in kind else None
-        sinks = rng.choice((None, 1, 4)) if window else None
-        layers.append(
-            LayerConfig(
-                name=f"l{number}",
-                kind=LayerKind.SSM if kind == "ssm" else LayerKind.ATTENTION,
-                sliding_window=window,
-                sink_tokens=sinks,
-                buffers=tuple(buffers),
-            )
-        )
-    levels = [LevelConfig(kind=LevelKind.GPU, slots=rng.randint(2, 9))]
-    if rng.random() < 0.95 or any(layer.sparse for layer in layers):
-        levels.append(LevelConfig(kind=LevelKind.HOST, slots=rng.randint(0, 7)))
-        if profile.disk and rng.random() < 0.4:
-            levels.append(LevelConfig(kind=LevelKind.DISK, slots=rng.randint(0, 6)))
-    utilisation = rng.choice((1.0, 1.0, 1.0, 0.75))
-    return ManagerConfig(
-        tokens_per_block=rng.choice((1, 2, 4, 4)), levels=tuple(levels), layers=tuple(layers), max_util_for_resume=utilisation
-    )
+TASTES: tuple[dict[str, float], ...] = (
+    {},
+    {},
+    {"story": 4, "resume": 1.6, "enter_decode": 1.5, "suspend": 2},  # many owners of the same pages
+    {"commit": 3, "story": 2, "create": 1.5},  # rebases
+    {"tree": 3, "evict": 4, "prefetch": 3, "suspend": 2, "slots": 2},  # pages go down and come up
+    {"fail_copy": 6, "gate": 1.5},  # refusals, queued behind gates
+    {"publish": 2, "table_read": 2, "iterate": 4, "tables": 2},  # an executor
+    {"capture": 8},
+    {"beams": 12, "write": 4},
+)
+"""How much more often than by default a lifecycle makes some moves; one of these is drawn for it."""
 
 
 @dataclass(slots=True)
@@ -83,6 +50,15 @@ class Chooser:
     snapshots: list[str] = field(default_factory=list)
     queue: list[ops.Operation] = field(default_factory=list)
     """Operations that belong together, such as a read and its fence, and are still to come."""
+    captured: str | None = None
+    """The stream in capture."""
+    script: tuple[int, ...] = ()
+    taste: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Draw what this lifecycle is about."""
+        self.script = self._some_tokens(_SCRIPT)
+        self.taste = self.rng.choice(TASTES)
 
     def next(self, seen: Observation) -> ops.Operation:
         """An operation that makes sense, mostly, in the state that ``seen`` shows."""
@@ -90,15 +66,19 @@ class Chooser:
             return self.queue.pop(0)
         makers = self._makers(seen)
         names = list(makers)
+        weights = [makers[n][0] * self.taste.get(n, 1) for n in names]
         while True:
-            name = self.rng.choices(names, [makers[n][0] for n in names])[0]
+            name = self.rng.choices(names, weights)[0]
             op = makers[name][1](seen)
             if op is not None:
                 return op
 
     def finish(self, seen: Observation) -> list[ops.Operation]:
         """The operations that let go of everything: gates, slots, requests, batches."""
-        last: list[ops.Operation] = [ops.OpenGate.model_validate({"as": gate}) for gate in self.gates]
+        last: list[ops.Operation] = [op for op in self.queue if isinstance(op, ops.RecordRead | ops.EndCapture)]
+        if self.captured is not None and not any(isinstance(op, ops.EndCapture) for op in last):
+            last.append(self._end_capture())
+        last += [ops.OpenGate.model_validate({"as": gate}) for gate in self.gates]
         last += [ops.GiveSlots.model_validate({"as": label}) for label in self.taken]
         last += [ops.Close(request=name) for name, view in seen.requests.items() if view.status is not RequestStatus.CLOSED]
         last += [ops.CloseBatch(batch=name) for name in seen.batches]
@@ -107,9 +87,10 @@ class Chooser:
 
     # -- choice ---------------------------------------------------------------------------------------------
 
-    def _makers(self, seen: Observation) -> dict[str, tuple[int, Callable[[Observation], ops.Operation | None]]]:
-        makers: dict[str, tuple[int, Callable[[Observation], ops.Operation | None]]] = {
+    def _makers(self, seen: Observation) -> dict[str, tuple[float, Callable[[Observation], ops.Operation | None]]]:
+        makers: dict[str, tuple[float, Callable[[Observation], ops.Operation | None]]] = {
             "create": (6, self._create),
+            "story": (3, self._story),
             "resume": (10, self._resume),
             "resize": (16, self._resize),
             "enter_decode": (7, self._enter_decode),
@@ -124,13 +105,17 @@ class Chooser:
             "membership": (5, self._membership),
             "tables": (3, self._tables),
             "tree": (3, self._tree),
+            "evict": (2, self._evict),
             "slots": (2, self._slots),
             "request_small": (4, self._request_small),
-            "page_read": (3, self._page_read),
-            "table_read": (3, self._table_read),
             "dense": (2, self._dense),
+            "iterate": (2, self._iterate),
+            "capture": (1 if self.captured is None else 12, self._capture),
+            "sync": (0.3, lambda _: ops.Sync(stream=self.rng.choice((None, self._stream())))),
             "stats": (1, lambda _: ops.Stats(reset=self.rng.random() < 0.5)),
         }
+        if self.captured is None:  # no read can be recorded in a capture
+            makers |= {"page_read": (3, self._page_read), "table_read": (3, self._table_read)}
         if self.profile.gates:
             makers["gate"] = (4, self._gate)
         if self.profile.faults:
@@ -154,8 +139,8 @@ class Chooser:
         live = self._live(seen, *status)
         return self.rng.choice(live) if live else None
 
-    def _stream(self) -> str:
-        return self.rng.choice(STREAMS[:3])
+    def _stream(self, among: Sequence[str] = STREAMS[:3]) -> str:
+        return self.rng.choice(among)
 
     def _level(self) -> LevelKind:
         return self.rng.choice(self.manager.levels).kind
@@ -169,6 +154,8 @@ class Chooser:
         if seen.tree and self.rng.random() < 0.8:
             base = self.rng.choice(seen.tree).tokens
             base = base[: self.rng.randint(0, len(base))] if self.rng.random() < 0.4 else base
+        if self.rng.random() < 0.6:
+            return self.script[: self.rng.randint(1, 6 * self.manager.tokens_per_block)]
         return base + self._some_tokens(self.rng.randint(0, 2 * self.manager.tokens_per_block))
 
     # -- requests -------------------------------------------------------------------------------------------
@@ -180,7 +167,37 @@ class Chooser:
         prompt = self.rng.choice((None, None, tpb, 2 * tpb)) if self.profile.beams else None
         priority = self.rng.choice((35, 35, 35, 10, 60))
         tokens = self._prefix(seen) if self.rng.random() < 0.8 else None
-        return ops.Create(request=f"r{self.rng.randint(0, 7)}", tokens=tokens, prompt_length=prompt, priority=priority)
+        free = self._free_names(seen)
+        name = f"r{self.rng.randint(0, 7)}" if self.rng.random() < self.profile.wild else self.rng.choice(free)
+        return ops.Create(request=name, tokens=tokens, prompt_length=prompt, priority=priority)
+
+    def _free_names(self, seen: Observation) -> list[str]:
+        """Names of no request that lives; there are always three."""
+        taken = {name for name, _ in self._live(seen)}
+        return [name for name in (f"r{number}" for number in range(8)) if name not in taken]
+
+    def _story(self, seen: Observation) -> ops.Operation | None:
+        """Several moves at once that bring requests together: on the same matched pages, or in a rebase."""
+        names = self._free_names(seen)
+        if len(names) < 4 or self.captured is not None:
+            return None
+        tpb = self.manager.tokens_per_block
+        one, two = self.rng.sample(names, 2)
+        text = self.script[: self.rng.randint(1, 4 * tpb)]
+        streams: list[str] = [self._stream(), self._stream()]
+        resumes = [
+            ops.Resume(request=name, stream=stream, decode=self.rng.choice((None, True)))
+            for name, stream in zip((one, two), streams, strict=True)
+        ]
+        if self.rng.random() < 0.5:
+            self.queue += [ops.Create(request=one, tokens=text), ops.Create(request=two, tokens=text), *resumes]
+            levels = [level.kind for level in self.manager.levels]
+            return ops.SeedPrefix(tokens=text, level=self.rng.choice(levels), groups=None, priority=35)
+        for name, resume in zip((one, two), resumes, strict=True):
+            history = len(text) // tpb * tpb if self.rng.random() < 0.5 else 0
+            grow = [ops.Resize(request=name, capacity=len(text) + tpb), ops.Resize(request=name, history=history)]
+            self.queue += [ops.Create(request=name), resume, *grow, ops.Commit(request=name, tokens=text)]
+        return self.queue.pop(0)
 
     def _resume(self, seen: Observation) -> ops.Operation | None:
         some = self._some(seen, RequestStatus.SUSPENDED)
@@ -229,7 +246,9 @@ class Chooser:
         )
         known = [block.tokens for block in seen.tree if len(block.tokens) > view.committed]
         tokens = self._some_tokens(count)
-        if known and self.rng.random() < 0.5:
+        if self.rng.random() < 0.6:  # the same text as others, if it has followed it so far
+            tokens = self.script[view.committed : view.committed + count]
+        elif known and self.rng.random() < 0.5:
             tokens = self.rng.choice(known)[view.committed : view.committed + count]
         return ops.Commit(request=name, tokens=tokens, end=self.rng.random() < 0.1)
 
@@ -347,14 +366,11 @@ class Chooser:
         fence = ops.RecordRead(batch=batch, stream=stream)
         self.queue = [read, fence]
         if self.rng.random() < 0.3:
-            stream = CAPTURED
-            read = read.model_copy(update={"stream": stream})
-            fence = fence.model_copy(update={"stream": stream})
-            graph = self._label("graph")
+            graph, where = self._label("graph"), self._stream(STREAMS)
             self.queue = [
-                ops.BeginCapture(stream=stream),
-                read,
-                ops.EndCapture.model_validate({"stream": stream, "as": graph}),
+                ops.BeginCapture(stream=where),
+                read.model_copy(update={"stream": where}),
+                ops.EndCapture.model_validate({"stream": where, "as": graph}),
                 ops.Replay.model_validate({"graph": graph, "stream": stream, "as": self._label("read")}),
                 fence,
             ]
@@ -390,6 +406,49 @@ class Chooser:
         members = [name for name in seen.batches[batch].rows if name is not None]
         return ops.DenseOffsets(batch=batch, requests=tuple(members)) if members else None
 
+    def _iterate(self, seen: Observation) -> ops.Operation | None:
+        """An iteration of some members, with a request that is no member now and then."""
+        if not seen.batches:
+            return None
+        batch = self.rng.choice(list(seen.batches))
+        members = [name for name in seen.batches[batch].rows if name is not None and self.rng.random() < 0.8]
+        if self.rng.random() < self.profile.wild:
+            members += list(seen.requests)[:1]
+        return ops.Iterate.model_validate(
+            {
+                "batch": batch,
+                "requests": tuple(self._scheduled(name, seen.requests[name]) for name in members if name in seen.requests),
+                "layers": tuple(layer.name for layer in self.manager.layers) if self.rng.random() < 0.2 else (),
+                "stream": self._stream(),
+                "group": self.rng.choice((None, *self._attention())),
+                "as": self._label("read"),
+            }
+        )
+
+    def _scheduled(self, name: str, view: RequestView) -> ops.Scheduled:
+        tpb = self.manager.tokens_per_block
+        capacity = history = None
+        if self.rng.random() < 0.7:
+            history = min(view.history + self.rng.randint(0, tpb), view.capacity)
+            capacity = view.capacity + self.rng.choice((0, 1, tpb))
+        decode = view.phase is Phase.DECODE or self.rng.random() < 0.4
+        return ops.Scheduled(request=name, capacity=capacity, history=history, decode=decode, accept=self.rng.random() < 0.8)
+
+    def _capture(self, seen: Observation) -> ops.Operation | None:
+        """A capture on any stream, and what is captured there; other moves come between."""
+        if self.captured is None:
+            self.captured = self._stream(STREAMS)
+            return ops.BeginCapture(stream=self.captured)
+        if seen.batches and self.rng.random() < 0.3:
+            batch, group = self.rng.choice(list(seen.batches)), self.rng.choice(self._attention())
+            label = self._label("read")
+            return ops.ReadTable.model_validate({"batch": batch, "group": group, "stream": self.captured, "as": label})
+        return self._end_capture()
+
+    def _end_capture(self) -> ops.Operation:
+        stream, self.captured = self.captured, None
+        return ops.EndCapture.model_validate({"stream": stream, "as": self._label("graph")})
+
     def _attention(self) -> list[str]:
         state = {layer.name for layer in self.manager.layers if layer.kind is LayerKind.SSM}
         return [group for group in group_names(self.manager) if group not in state]
@@ -406,9 +465,15 @@ class Chooser:
             )
         if roll < 0.55:
             return ops.ClearReusable()
-        level, group = self.rng.choice(list(seen.pools))
+        return self._evict(seen)
+
+    def _evict(self, seen: Observation) -> ops.Operation | None:
+        some = [place for place, pool in seen.pools.items() if pool.evictable]
+        if not some:
+            return None
+        level, group = self.rng.choice(some)
         count = len(seen.pools[level, group].evictable)
-        return ops.Evict(level=LevelKind(level.label), group=group, pages=self.rng.randint(1, max(1, count))) if count else None
+        return ops.Evict(level=LevelKind(level.label), group=group, pages=self.rng.randint(1, count))
 
     def _slots(self, seen: Observation) -> ops.Operation | None:
         if self.taken and self.rng.random() < 0.6:
@@ -429,10 +494,19 @@ class Chooser:
             del self.gates[label]
             return ops.OpenGate.model_validate({"as": label})
         label = self._label("gate")
-        stream = self._stream()
+        stream = self._stream([name for name in STREAMS[:3] if name != self.captured])
         self.gates[label] = stream
         return ops.CloseGate.model_validate({"stream": stream, "as": label})
 
     def _fail_copy(self, seen: Observation) -> ops.Operation | None:
+        """A refusal, mostly with a move behind it that is likely to copy in that direction."""
         direction = self.rng.choice(list(ops.Direction))
+        moves: dict[ops.Direction, tuple[Callable[[Observation], ops.Operation | None], ...]] = {
+            ops.Direction.OFFLOAD: (self._enter_decode, self._resize, self._commit, self._evict, self._offload, self._resume),
+            ops.Direction.ONBOARD: (self._resume, self._resume, self._prefetch, self._commit),
+            ops.Direction.COPY: (self._resume,),
+            ops.Direction.UPLOAD: (self._publish, self._tables, self._iterate),
+        }
+        move = self.rng.choice(moves[direction])(seen) if self.rng.random() < 0.7 else None
+        self.queue += [] if move is None else [move]
         return ops.FailCopy(direction=direction, call=self.rng.choice((1, 1, 1, 2)), queued=self.rng.random() < 0.5)

@@ -78,7 +78,7 @@ def fuzz(
 
 def _one(seed: int, steps: int, system: str, against: str, options: dict[str, str], gates: bool, faults: bool) -> Found | None:
     from spec.audit.lifecycles import hunt
-    from spec.audit.workload import Profile
+    from spec.audit.managers import Profile
     from spec.harness.replay import Named
     from spec.harness.systems import find_system
 

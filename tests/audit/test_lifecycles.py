@@ -9,7 +9,7 @@ import pytest
 
 from spec.audit.leftovers import own_folder
 from spec.audit.lifecycles import hunt
-from spec.audit.workload import Profile
+from spec.audit.managers import Profile
 from spec.harness.replay import Named
 from spec.harness.report import failure_report, plain
 from spec.harness.systems import find_system
