@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvgpu import core as core_module
-from kvgpu import growth, lifecycle
+from kvgpu import growth, lifecycle, tree_changes
 from kvgpu.batch import Batch
 from kvgpu.config import LayerGroup
 from kvgpu.copies import Copies
@@ -22,8 +22,9 @@ from kvgpu.executor import Executor
 from kvgpu.fences import Fence, FenceTable
 from kvgpu.manager import Manager
 from kvgpu.migration import Buffers, Copier
-from kvgpu.mutants import Patch, dropped_in, replaced, replaced_everywhere
+from kvgpu.mutants import Patch, replaced, replaced_everywhere, unnamed_dropped
 from kvgpu.offloading import NONE
+from kvgpu.pages import NO_NODE
 from kvgpu.pools import SlotPool
 from kvgpu.prefix_tree import PrefixTree
 from kvgpu.request import GroupBlocks, Request
@@ -56,9 +57,9 @@ def _slots_of(caller: str) -> Make:
 
 
 PLACES: tuple[Break, ...] = (
-    ("a grown request waits for no slot that it takes", "R7.9", partial(dropped_in, "growth", "wait_for_slots")),
-    ("a resumed request waits for no reader of its pages", "R7.9", partial(dropped_in, "lifecycle", "_activate", 1)),
-    ("a rebase waits for no reader of the tree's page", "R7.9", partial(dropped_in, "committing", "_lock_theirs", 1)),
+    ("a grown request waits for no slot that it takes", "R7.9", partial(unnamed_dropped, "growth")),
+    ("a resumed request waits for no reader of its pages", "R7.9", partial(unnamed_dropped, "lifecycle")),
+    ("a rebase waits for no reader of the tree's page", "R7.9", partial(unnamed_dropped, "committing")),
     ("a copy does not wait for the slot that it writes", "R7.1", _on(Copies, "_slot_points", _slots_of("_submit"))),
     ("a move does not wait for what is kept of its old slot", "R7.1", _on(Copies, "_slot_points", _slots_of("_move"))),
     ("a private copy does not wait for what is kept of its source", "R7.1", _on(Copies, "_slot_points", _slots_of("copy"))),
@@ -323,6 +324,18 @@ def _older_version(old: Any) -> Any:
     return lambda self, row: (old(self, row)[0], 0)
 
 
+def _held_is_dropped(old: Any) -> Any:
+    def leave(self: Any, page: int, key: Any) -> bool:
+        if old(self, page, key):
+            return True
+        if self._tx.core.pages.node[page] == NO_NODE:
+            return False
+        tree_changes.drop(self._tx, page, [])
+        return True
+
+    return leave
+
+
 def _one_lane(old: Any) -> Any:
     return lambda self: self._lanes[0] if self._lanes else old(self)
 
@@ -385,10 +398,13 @@ GUARDS: tuple[Break, ...] = (
         "R8.3",
         _on(Batch, "_shows", _older_version),
     ),
+    ("R8.4 one dirty row is published at a time", "R8.4", _on(Batch, "_dirty_rows", lambda old: lambda self: old(self)[:1])),
     ("R8.4 a publication acknowledges nothing", "R8.4", _on(Batch, "_upload", _never_acknowledged)),
     ("R10.1 a page is evicted twice by one operation", "R10.1", _on(Room, "_move", _evicted_again)),
+    ("R10.1 held pages are dropped", "R10.1", _on(Room, "_leave", _held_is_dropped)),
     ("R10.2 the last page in leaves first", "R10.2", _on(EvictionQueue, "ordered", lambda old: lambda self: old(self)[::-1])),
     ("R10.2 lower blocks leave first", "R10.2", _on(EvictionQueue, "ordered", _low_blocks_first)),
+    ("R10.3 a block without pages stays in the tree", "R10.3", _everywhere("tree_changes", "_remove", _instead(None))),
     ("R11.3 dense offsets of pages on the host", "R11.3", _everywhere("executor", "_must_be_dense", _instead(None))),
     ("R11.5 a refused request keeps what was grown for it", "R11.5", _on(Executor, "_give_back", _instead(None))),
     ("R13.1 dropped pages are not counted", "R13.1", _on(Counters, "dropped", _instead(None))),

@@ -7,6 +7,7 @@ code: patches are applied from outside, for as long as a context manager is open
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import sys
@@ -134,43 +135,31 @@ def replaced_everywhere(module: str, name: str, make: Callable[[Any], Any]) -> I
 
 
 @contextmanager
-def dropped_in(module: str, function: str, nth: int = 0) -> Iterator[None]:
-    """The ``nth`` wait or record written in a function of a module drops what it does, whatever its site is called."""
+def unnamed_dropped(module: str) -> Iterator[None]:
+    """The one wait of a module that takes the sites of what it waits for does nothing, whatever those are called."""
     from kvgpu.fences import FenceTable
 
-    first, last = _lines(module, function, nth)
+    ((first, last),) = unnamed_waits(module)
     path = str(PACKAGE / f"{module}.py")
-
-    def here() -> bool:
-        frame = sys._getframe(2)
-        return frame.f_code.co_filename == path and first <= frame.f_lineno <= last
 
     def wait(old: Any) -> Any:
         def broken(self: Any, stream: Any, points: Any, site: str | None = None) -> None:
-            old(self, stream, points, DROPPED if here() else site)
+            frame = sys._getframe(1)
+            here = frame.f_code.co_filename == path and first <= frame.f_lineno <= last
+            old(self, stream, points, DROPPED if here else site)
 
         return broken
 
-    def record(old: Any) -> Any:
-        def broken(self: Any, stream: Any, site: str, why: str | None = None) -> Any:
-            return old(self, stream, DROPPED if here() else site, why or site)
-
-        return broken
-
-    with replaced(FenceTable, "wait", wait), replaced(FenceTable, "record", record):
+    with replaced(FenceTable, "wait", wait):
         yield
 
 
-def _lines(module: str, function: str, nth: int) -> tuple[int, int]:
-    """Where the ``nth`` call of ``wait`` or ``record`` stands in a function."""
-    import ast
-
+def unnamed_waits(module: str) -> list[tuple[int, int]]:
+    """The first and last lines of the calls in a module that wait for points and name no site of their own."""
     tree = ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
-    found = [
+    return [
         (call.lineno, call.end_lineno or call.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name == function
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ("wait", "record")
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "wait"
+        if len(call.args) == 2
     ]
-    return sorted(found)[nth]

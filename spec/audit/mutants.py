@@ -11,7 +11,7 @@ import multiprocessing
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from spec.harness.difference import Failure, Kind, Verdict
-from spec.harness.replay import Named, guarded, replay
+from spec.harness.replay import Named, Raised, guarded, replay
 from spec.harness.systems import Factory, find_system, lacking, setup_for
 from spec.language import load_file
 from spec.scenario import Scenario
@@ -32,10 +32,11 @@ ENTRY_POINTS = "kvspec.mutants"
 FENCE = "fence"
 """The kind of a break that drops an order of device work."""
 
-ORDERED = {"ready", "fences", "upload", "read", "stream", "label"}
-"""What the harness compares of the order of device work."""
-STATED = {"pending", "done"}
-"""Expectations of it."""
+ORDER: Mapping[Kind, frozenset[str]] = {
+    Kind.STATE: frozenset({"ready", "fences", "upload", "read", "stream", "label"}),
+    Kind.EXPECTATION: frozenset({"pending", "done"}),
+}
+"""What the harness compares of the order of device work, and what scenarios expect of it."""
 
 _ORDER_FAULT = "unordered accesses"
 _STEP = re.compile(r"step (\d+): (\w+)\)")
@@ -74,7 +75,7 @@ class How(StrEnum):
 
     CHECK = "ordering check"
     ORDER = "order of device work"
-    EXPECTATION = "expectation"
+    EXPECTATION = "outcome or expectation"
     DIVERGENCE = "divergence"
     RAISED = "exception"
 
@@ -176,24 +177,27 @@ def check_alone(mutant: Mutant, scenario: Scenario, factory: Factory, options: M
     """Whether the ordering check of the broken system itself finds something, with nothing to compare it with."""
     if lacking(scenario, factory):
         return None
-    with mutant.broken(), ExitStack() as last:
+    faults: tuple[str, ...] = ()
+    with mutant.broken():
         setup = setup_for(scenario, options)
         system = guarded(lambda: factory(setup))
-        if not hasattr(system, "apply"):
-            return None
-        assert not isinstance(system, type(None))
-        running: System = system  # type: ignore[assignment]
-        last.callback(lambda: guarded(running.close))
-        for step in scenario.steps:
-            guarded(lambda step=step: running.apply(step.op))  # type: ignore[misc]
-        seen = guarded(running.observe)
-        faults = getattr(seen, "faults", ())
+        if not isinstance(system, Raised):
+            faults = _faults(system, scenario)
+            guarded(system.close)
     for fault in faults:
         if fault.startswith(_ORDER_FAULT):
             steps = _STEP.findall(fault)
             number, verb = (int(steps[-1][0]), steps[-1][1]) if steps else (len(scenario.steps) - 1, "-")
             return _kill(scenario, number, verb, How.CHECK, fault.splitlines()[0])
     return None
+
+
+def _faults(system: System, scenario: Scenario) -> tuple[str, ...]:
+    """What a system finds by itself in a scenario; exceptions of a broken one are none of its findings."""
+    for step in scenario.steps:
+        guarded(lambda op=step.op: system.apply(op))  # type: ignore[misc]
+    seen = guarded(system.observe)
+    return () if isinstance(seen, Raised) else seen.faults
 
 
 def compare_broken(
@@ -206,21 +210,20 @@ def compare_broken(
         return None
     failure = result.failure
     text = failure.differences[0].subject if failure.differences else "-"
-    return _kill(scenario, failure.step, failure.verb, _how(failure), text)
+    return _kill(scenario, failure.step, failure.verb, _how(failure, mutant.kind), text)
 
 
-def _how(failure: Failure) -> How:
+def _how(failure: Failure, kind: str) -> How:
+    """What noticed a break. Of a fence it is the order that counts, of anything else what the scenario says."""
     kinds = {difference.kind for difference in failure.differences}
-    for difference in failure.differences:
-        if difference.kind is Kind.FAULT and _ORDER_FAULT in difference.identity:
-            return How.CHECK
-    for difference in failure.differences:
-        known = {Kind.STATE: ORDERED, Kind.EXPECTATION: STATED}.get(difference.kind, set())
-        if difference.identity in known:
-            return How.ORDER
+    order = [difference for difference in failure.differences if difference.identity in ORDER.get(difference.kind, ())]
+    if any(difference.kind is Kind.FAULT and _ORDER_FAULT in difference.identity for difference in failure.differences):
+        return How.CHECK
+    if order and (kind == FENCE or len(order) == len(failure.differences)):
+        return How.ORDER
     if kinds & {Kind.RAISED, Kind.FAULT}:
         return How.RAISED
-    return How.EXPECTATION if Kind.EXPECTATION in kinds else How.DIVERGENCE
+    return How.EXPECTATION if kinds & {Kind.EXPECTATION, Kind.OUTCOME} else How.DIVERGENCE
 
 
 def _kill(scenario: Scenario, step: int, verb: str, how: How, text: str) -> Kill:

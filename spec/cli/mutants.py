@@ -138,7 +138,7 @@ HEAD = """# Named breaks, and which scenario notices each
 
 Written by `kvspec mutants --write docs/mutants.md`; a test replays every line. A *fence* is dropped (a wait or an event record,
 by the name of its site), a *guard* is patched out. "How" says what noticed it: the device's *ordering check*, the *order of
-device work* that the reference demands, an *expectation* of the scenario, another *divergence* from the reference, or an
+device work* that the reference demands, an *outcome or expectation*, another *divergence* from the reference, or an
 *exception*.
 
 | break | rule | kind | file | scenario | step | how |

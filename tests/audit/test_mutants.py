@@ -1,0 +1,227 @@
+"""Named breaks: none is forgotten, and the scenario that docs/mutants.md names for each notices it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvgpu.device.api import Site
+from kvgpu.mutant_guards import PLACES
+from kvgpu.mutants import PACKAGE, SITES, UNREACHED, mutants, unnamed_dropped, unnamed_waits
+from spec.audit.mutants import Hunt, Mutant, check_alone, compare_broken, find_mutants, hunt
+from spec.cli.main import app
+from spec.cli.mutants import OPTIONS
+from spec.harness.difference import Verdict
+from spec.harness.replay import Named, replay
+from spec.harness.systems import find_system, setup_for
+from spec.language import load_file, load_paths
+from spec.scenario import Scenario
+from spec.suite import scenario_files, suite_path
+
+TABLE = Path(__file__).parents[2] / "docs" / "mutants.md"
+GUARDS = 25
+"""So many breaks that are no fences there are at least."""
+KNOWN = {mutant.name: mutant for mutant in mutants()}
+
+
+@cache
+def _table() -> dict[str, tuple[str, str]]:
+    """By break, the file and the scenario."""
+    found = {}
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if len(cells) == 7 and cells[0] not in ("break", "---"):
+            found[cells[0]] = (cells[3], cells[4])
+    return found
+
+
+@cache
+def _named(name: str) -> Named:
+    return Named(name, find_system(name))
+
+
+@cache
+def _load(path: str) -> dict[str, Scenario]:
+    return {scenario.name: scenario for scenario in load_file(TABLE.parents[1] / path)}
+
+
+@cache
+def _sites() -> frozenset[Site]:
+    """Every site that a run of the suite sees, without looking at anything between the steps."""
+    from kvgpu.device.sites import seen_sites
+
+    scenarios, problems = load_paths(scenario_files([suite_path()]))
+    assert not problems
+    for scenario in scenarios:
+        system = _named("kvgpu").factory(setup_for(scenario, OPTIONS))
+        for step in scenario.steps:
+            system.apply(step.op)
+        system.close()
+    return seen_sites()
+
+
+def _noticed(mutant: Mutant, scenario: Scenario, **more: str) -> bool:
+    options = {**OPTIONS, **mutant.options, **more}
+    kvgpu, kvref = _named("kvgpu"), _named("kvref")
+    alone = check_alone(mutant, scenario, kvgpu.factory, options) if mutant.kind == "fence" else None
+    kill = alone or compare_broken(mutant, scenario, kvgpu, kvref, options)
+    return kill is not None and kill.enough(mutant)
+
+
+def test_the_breaks_are_announced_and_their_names_differ() -> None:
+    assert [mutant.name for mutant in find_mutants("kvgpu")] == list(KNOWN)
+    assert len(KNOWN) == len(mutants())
+    assert sum(mutant.kind == "guard" for mutant in KNOWN.values()) >= GUARDS
+    assert all(re.fullmatch(r"R\d+\.\d+", mutant.rule) for mutant in KNOWN.values())
+
+
+def test_every_site_that_waits_or_records_is_a_break_and_every_such_break_is_seen() -> None:
+    seen = {site.name for site in _sites() if site.kind in ("wait", "record")}
+    assert sorted(seen) == sorted(SITES)
+
+
+def test_every_site_in_the_source_is_seen_or_has_a_reason() -> None:
+    found = set()
+    for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("adapter/*.py")]:
+        if not path.name.startswith("mutant"):
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+            found |= {text for text in texts if re.match(r"R\d+\.\d+ ", text)}
+    seen = {site.name for site in _sites()}
+    poisons = {text for text in found if "poison" in text}
+    assert found - seen - poisons == set(UNREACHED) - poisons
+    assert not seen & set(UNREACHED)
+
+
+def test_every_wait_without_a_name_of_its_own_is_a_break() -> None:
+    own = {path.stem for path in PACKAGE.glob("*.py")} - {"fences"}
+    unnamed = {module: unnamed_waits(module) for module in own if unnamed_waits(module)}
+    assert sorted(unnamed) == ["committing", "growth", "lifecycle"]
+    assert all(len(places) == 1 for places in unnamed.values())
+    assert {patch.args[0] for _, _, patch in PLACES if isinstance(patch, partial) and patch.func is unnamed_dropped} == set(
+        unnamed
+    )
+
+
+def test_the_table_has_every_break() -> None:
+    assert list(_table()) == list(KNOWN), "kvspec mutants --write docs/mutants.md"
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_scenario_of_the_table_notices_the_break(name: str) -> None:
+    path, scenario = _table()[name]
+    assert _noticed(KNOWN[name], _load(path)[scenario]), f"nothing notices {name!r}: kvspec mutants --only {name!r}"
+
+
+def test_nothing_stays_broken() -> None:
+    for name, (path, scenario) in _table().items():
+        with KNOWN[name].broken():
+            pass
+        assert scenario in _load(path)
+    seen = set(_table().values())
+    for path, scenario in sorted(seen)[:20]:
+        result = replay(_load(path)[scenario], _named("kvgpu"), _named("kvref"), OPTIONS)
+        assert result.verdict is Verdict.PASSED, scenario
+
+
+EARLY = "R7.6 staging buffer: its upload has run"
+
+
+def test_poison_alone_shows_a_staging_buffer_that_is_used_too_early() -> None:
+    """Neither the ordering check nor an order of the reference is asked: the words on the device are wrong."""
+    path, name = (
+        "scenarios/staging/buffers.yaml",
+        "two staging buffers exist from the start, a third only while both are in flight",
+    )
+    scenario = _load(path)[name]
+    found = {}
+    for poison in ("on", "off"):
+        options = {**OPTIONS, "check": "off", "poison": poison, "mutant": EARLY}
+        result = replay(scenario, _named("kvgpu"), _named("kvref"), options)
+        kinds = {difference.identity for difference in result.failure.differences} if result.failure is not None else set()
+        found[poison] = kinds
+    assert "device words" in found["on"]
+    assert "device words" not in found["off"]
+
+
+SMALL = """
+kvspec: 1
+name: a row is published
+rules: [R8.2]
+manager:
+  tokens_per_block: 2
+  levels: [{kind: gpu, slots: 2}]
+  layers: [{name: kv, buffers: [{role: key, bytes: 16}]}]
+steps:
+  - create: a
+  - batch: {name: rows, rows: 2, blocks: 1}
+  - add: {batch: rows, request: a}
+    returns: 0
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def _run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["mutants", *arguments, "--jobs", "1"])
+    return result.exit_code, result.output
+
+
+def test_the_command_says_what_noticed_a_break(small: Path) -> None:
+    code, text = _run(str(small), "--only", "last free row")
+    assert code == 0
+    assert "a row is published" in text and "2: add" in text and "expectation" in text
+    assert "1 of 1 breaks noticed: 1 by outcome or expectation" in text
+
+
+def test_a_break_that_survives_is_a_failure(small: Path, tmp_path: Path) -> None:
+    code, text = _run(str(small), "--only", "the index of other owners", "--write", str(tmp_path / "table.md"))
+    assert code == 1
+    assert "survives: R4.6 the index of other owners stays: no scenario notices" in text
+    assert "| - | - | - | survives |" in (tmp_path / "table.md").read_text()
+
+
+def test_a_suite_that_fails_unbroken_is_refused(small: Path) -> None:
+    small.write_text(SMALL.replace("returns: 0", "returns: 1"))
+    code, text = _run(str(small), "--only", "last free row")
+    assert code == 2
+    assert "1 scenarios fail with nothing broken, the first is 'a row is published'" in text
+
+
+def test_a_name_that_no_break_has(small: Path) -> None:
+    code, text = _run(str(small), "--only", "no such break")
+    assert code == 2
+    assert "no break has 'no such break' in its name" in text
+
+
+def test_a_system_without_breaks(small: Path) -> None:
+    code, text = _run(str(small), "--system", "kvref")
+    assert code == 2
+    assert "system 'kvref' announces no breaks" in text
+
+
+def test_a_fence_must_be_noticed_by_the_order(small: Path) -> None:
+    """A dropped fence that only an expectation shows has not been found."""
+
+    class Dressed:
+        name, rule, kind, options = (
+            "a guard in the dress of a fence",
+            "R8.2",
+            "fence",
+            KNOWN["R8.2 the last free row is taken"].options,
+        )
+        broken = staticmethod(KNOWN["R8.2 the last free row is taken"].broken)
+
+    found = hunt(Dressed(), load_file(small), Hunt("kvgpu", "kvref", OPTIONS))
+    assert [kill.how.value for kill in found.kills] == ["outcome or expectation"]
+    assert not found.killed
