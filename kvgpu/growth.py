@@ -59,14 +59,13 @@ def put_new(tx: Transaction, request: Request, group: int, rows: Int32, blocks: 
 
 
 def take_new(tx: Transaction, request: Request, wanted: Sequence[tuple[int, Int32, Int32]], slots: dict[SlotKey, Int32]) -> None:
-    """Make new locked pages in reserved GPU slots; the request's stream runs after the fences of those (R7.9)."""
+    """Make new locked pages in reserved GPU slots. The request's stream has to ``wait_for_slots`` before it writes to them."""
     core = tx.core
     left = dict(slots)
     for group, rows, blocks in wanted:
         key = (GPU, int(core.pool_group[group, GPU]))
         mine, left[key] = left[key][: len(blocks)], left[key][len(blocks) :]
         put_new(tx, request, group, rows, blocks, tx.new_pages(group, blocks, rows, key, mine, request.priority))
-    wait_for_slots(tx, request, slots)
 
 
 def wait_for_slots(tx: Transaction, request: Request, slots: dict[SlotKey, Int32]) -> None:
@@ -145,6 +144,8 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     host, gpu = (tx.room.take(each) for each in claims)
     found = [(fit, host), (older, tx.room.take(older_claims))]
     take_new(tx, request, wanted, gpu)
+    if not request.decoding:
+        wait_for_slots(tx, request, gpu)
     if completed[1] > completed[0] and core.hook is not None:
         request.leaving = let_go
         core.hook(request, *completed)
@@ -152,6 +153,8 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
         if let_go.size:  # what was just written to them is work before their release, too (R7.4)
             tx.fence_slots(let_go, released_work(core, request))
     offload(tx, found)
+    if request.decoding:  # only now, when no copy can be refused any more: what is completed lay within the old capacity (R3.6)
+        wait_for_slots(tx, request, gpu)
     request.maybe_deferred = len(fit) + len(older) < len(fresh) + len(deferred)
     if new_blocks != old_blocks:
         tx.touch(request)
@@ -278,7 +281,9 @@ def set_beam_width(core: Core, request: Request, width: int) -> bool:
             tx.copies.evict()
             for blocks in request.groups:
                 blocks.reserve(0, width)
-            take_new(tx, request, wanted, tx.room.take(claims))
+            slots = tx.room.take(claims)
+            take_new(tx, request, wanted, slots)
+            wait_for_slots(tx, request, slots)
             request.beam_width, request.beams_set = width, True
             if wanted:
                 tx.touch(request)
