@@ -173,6 +173,19 @@ def _kills(mutant: Mutant, scenarios: Sequence[Scenario], plan: Hunt) -> Iterato
             yield kill
 
 
+def noticed_by(scenario: Scenario, mutants: Sequence[Mutant], plan: Hunt) -> str | None:
+    """The name of a break that a scenario notices, of those of its own rules if it can be; ``None``: it notices none.
+
+    :raises SystemNotFound: a system of the plan is not there.
+    """
+    implementation = Named(plan.system, find_system(plan.system))
+    reference = Named(plan.against, find_system(plan.against))
+    for mutant in sorted(mutants, key=lambda mutant: mutant.rule not in scenario.rules):
+        if compare_broken(mutant, scenario, implementation, reference, {**plan.options, **mutant.options}) is not None:
+            return mutant.name
+    return None
+
+
 def check_alone(mutant: Mutant, scenario: Scenario, factory: Factory, options: Mapping[str, str]) -> Kill | None:
     """Whether the ordering check of the broken system itself finds something, with nothing to compare it with."""
     if lacking(scenario, factory):

@@ -123,6 +123,7 @@ def _table(console: Console, results: Sequence[Hunted], every: bool) -> None:
     from rich.table import Table
 
     table = Table("break", "rule", "killed by", "step", "how", *(["scenarios"] if every else []), box=None, pad_edge=False)
+    table.columns[0].no_wrap = table.columns[3].no_wrap = table.columns[4].no_wrap = True
     for hunted in results:
         if not hunted.kills:
             table.add_row(escape(hunted.mutant), hunted.rule, "[red]nothing", "", "", *(["0"] if every else []))

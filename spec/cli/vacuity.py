@@ -28,7 +28,6 @@ def vacuity(
         bool, typer.Option("--scenarios", help="List the scenarios that notice no named break, too (minutes).")
     ] = False,
     system: Annotated[str, typer.Option(help="With --scenarios: the system to break.")] = "kvgpu",
-    jobs: Annotated[int | None, typer.Option(min=1, help="With --scenarios: how many processes; one a core if left out.")] = None,
     max_pool_bytes: Annotated[
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
@@ -63,30 +62,21 @@ def vacuity(
         f"{tried} expectations changed in {len(scenarios)} scenarios: {found or 'none'} held all the same ({seconds:.0f} s)"
     )
     if unhelpful:
-        _unhelpful(console, scenarios, system, against, max_pool_bytes, jobs)
+        _unhelpful(console, scenarios, system, against)
     raise typer.Exit(1 if found or wrong else 0)
 
 
-def _unhelpful(
-    console: Console, scenarios: Sequence[Scenario], system: str, against: str, max_pool_bytes: int, jobs: int | None
-) -> None:
+def _unhelpful(console: Console, scenarios: Sequence[Scenario], system: str, against: str) -> None:
     """A list for the reader: a scenario may be worth having that notices none of the breaks that have a name."""
-    import os
-
-    from spec.audit.mutants import Hunt, NoMutants, find_mutants, hunt_all
+    from spec.audit.mutants import Hunt, NoMutants, find_mutants, noticed_by
     from spec.cli.mutants import OPTIONS
 
     try:
         mutants = find_mutants(system)
     except NoMutants as error:
         refuse(str(error))
-    plan = Hunt(system, against, OPTIONS, max_pool_bytes, every=True)
-    noticed = {
-        (kill.path, kill.index)
-        for hunted in hunt_all(plan, mutants, scenarios, jobs or os.cpu_count() or 1)
-        for kill in hunted.kills
-    }
-    idle = [scenario for scenario in scenarios if (scenario.position.path, scenario.index) not in noticed]
+    plan = Hunt(system, against, OPTIONS)
+    idle = [scenario for scenario in scenarios if noticed_by(scenario, mutants, plan) is None]
     for scenario in idle:
         console.print(f"{scenario.position}: notices no break: {scenario.name}", style="yellow", markup=False, soft_wrap=True)
     console.print(f"{len(scenarios) - len(idle)} of {len(scenarios)} scenarios notice one of {len(mutants)} breaks")

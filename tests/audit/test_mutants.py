@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kvgpu.adapter.options import make_device
 from kvgpu.device.api import Site
+from kvgpu.device.sim import SimDevice
 from kvgpu.mutant_guards import PLACES
 from kvgpu.mutants import PACKAGE, SITES, UNREACHED, mutants, unnamed_dropped, unnamed_waits
 from spec.audit.mutants import Hunt, Mutant, check_alone, compare_broken, find_mutants, hunt
@@ -132,21 +134,43 @@ def test_nothing_stays_broken() -> None:
 EARLY = "R7.6 staging buffer: its upload has run"
 
 
-def test_poison_alone_shows_a_staging_buffer_that_is_used_too_early() -> None:
-    """Neither the ordering check nor an order of the reference is asked: the words on the device are wrong."""
-    path, name = (
-        "scenarios/staging/buffers.yaml",
-        "two staging buffers exist from the start, a third only while both are in flight",
-    )
-    scenario = _load(path)[name]
-    found = {}
-    for poison in ("on", "off"):
-        options = {**OPTIONS, "check": "off", "poison": poison, "mutant": EARLY}
-        result = replay(scenario, _named("kvgpu"), _named("kvref"), options)
-        kinds = {difference.identity for difference in result.failure.differences} if result.failure is not None else set()
-        found[poison] = kinds
-    assert "device words" in found["on"]
-    assert "device words" not in found["off"]
+GATED = """
+kvspec: 1
+name: an upload is held up
+rules: [R7.6]
+manager:
+  tokens_per_block: 2
+  levels: [{kind: gpu, slots: 2}]
+  layers: [{name: kv, buffers: [{role: key, bytes: 16}]}]
+steps:
+  - create: a
+  - resume: a
+  - resize: {request: a, capacity: 2}
+  - batch: {name: rows, rows: 1, blocks: 1}
+  - add: {batch: rows, request: a}
+  - gate: {stream: exec, as: shut}
+  - publish: rows
+  - open: shut
+"""
+
+
+@pytest.mark.parametrize("poison", ["on", "off"])
+def test_poison_alone_shows_a_staging_buffer_that_is_free_too_early(tmp_path: Path, poison: str) -> None:
+    """The ordering check is off, and nothing uses the buffer again: only with poison are the words on the device wrong."""
+    path = tmp_path / "gated.yaml"
+    path.write_text(GATED)
+    options = {"device": "sim", "check": "off", "poison": poison, "mutant": EARLY}
+    result = replay(load_file(path)[0], _named("kvgpu"), _named("kvref"), options)
+    found = {one.identity for one in (result.failure.differences if result.failure else ())}
+    assert "device words" in found if poison == "on" else not found
+
+
+def test_poison_is_on_unless_it_is_switched_off() -> None:
+    assert "poison" not in OPTIONS
+    for options, poison in (({}, True), ({"poison": "off"}, False)):
+        device = make_device({"device": "sim", **options})
+        assert isinstance(device, SimDevice) and device.options.poison is poison
+        device.close()
 
 
 SMALL = """
