@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from spec.harness.difference import Result, Verdict
 from spec.harness.report import path_text, summary
 
 STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
+NUMBERS = 2 + 2 + 5 + 2 + 7 + 2 + 9
+"""The width of a line of the table without the scenario's name."""
 MAX_REPORTS = 10
 """How many failures are shown in full without ``--verbose``."""
 MAX_REASONS = 4
@@ -31,10 +32,11 @@ def print_results(
     """
     shown = [result for result in results if verbose or result.verdict is not Verdict.SKIPPED]
     if shown:
-        console.print(_table(shown, console.width))
+        for line in _table(shown, console.width):
+            console.print(line, soft_wrap=True)
         console.print()
-    for line in _skips(results, verbose):
-        console.print(line, style="yellow", markup=False)
+    for reason in _skips(results, verbose):
+        console.print(reason, style="yellow", markup=False)
     whole = list(reports) if verbose else list(reports)[:MAX_REPORTS]
     for number in whole:
         console.print(reports[number], soft_wrap=True)
@@ -53,38 +55,29 @@ def counts(results: Sequence[Result]) -> str:
     return f"{summary(results)} of {len(results)} scenarios, {steps} steps in {seconds:.1f} s of replay"
 
 
-def folders(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """The results by the folder of their file, in the order in which they come."""
-    found: dict[str, list[Result]] = {}
+def _table(results: Sequence[Result], width: int) -> Iterator[Text]:
+    """A line per scenario, under a line per file. The numbers always fit; the names have what is left."""
+    files: dict[str, list[Result]] = {}
     for result in results:
-        found.setdefault(path_text(result.position.path.parent), []).append(result)
-    return found
-
-
-def _table(results: Sequence[Result], width: int) -> Table:
-    """A line per scenario, under a line per folder."""
-    table = Table("scenario", "file", "steps", "result", "time", box=None, pad_edge=False, header_style="dim")
-    longest = max(len(result.position.path.name) for result in results)
-    files = table.columns[1]
-    files.min_width = files.max_width = max(4, min(longest, width // 3))
-    for place in (0, 1):
-        table.columns[place].no_wrap, table.columns[place].overflow = True, "ellipsis"
-    for place, fits in ((2, 5), (3, 7), (4, 8)):
-        table.columns[place].min_width, table.columns[place].no_wrap = fits, True
-    table.columns[2].justify = table.columns[4].justify = "right"
-    for folder, inside in folders(results).items():
+        files.setdefault(path_text(result.position.path), []).append(result)
+    names = min(max(len(result.name) for result in results), max(16, width - NUMBERS))
+    yield Text(f"  {'scenario':{names}}  steps  result       time", "dim")
+    for file, inside in files.items():
         tally = Counter(result.verdict for result in inside)
-        said = ", ".join(f"[{STYLES[verdict]}]{tally[verdict]} {verdict.value}[/]" for verdict in Verdict if tally[verdict])
-        table.add_row(f"[bold]{escape(folder)}[/]  {said}")
+        head = Text(file, "bold")
+        for verdict in Verdict:
+            if tally[verdict]:
+                head.append(f"  {tally[verdict]} {verdict.value}", STYLES[verdict])
+        yield head
         for result in inside:
-            table.add_row(
-                f"  {escape(result.name)}",
-                f"[dim]{escape(result.position.path.name)}[/]",
-                str(result.steps),
-                f"[{STYLES[result.verdict]}]{result.verdict.value}[/]",
-                f"{result.seconds * 1000:.0f} ms",
-            )
-    return table
+            line = Text("  ")
+            name = Text(result.name)
+            name.truncate(names, overflow="ellipsis", pad=True)
+            line.append_text(name)
+            line.append(f"  {result.steps:5d}  ")
+            line.append(f"{result.verdict.value:7}", STYLES[result.verdict])
+            line.append(f"  {result.seconds * 1000:6.0f} ms", "dim")
+            yield line
 
 
 def _skips(results: Sequence[Result], verbose: bool) -> Iterator[str]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from kvref.system import Reference
+from spec.cli.listing import print_results
+from spec.harness.replay import Named, replay
+from spec.harness.systems import find_system
+from spec.language import load_file
 from spec.ops import Operation, Resize
 from spec.system import Outcome, Setup
 
@@ -51,6 +58,21 @@ def test_all_pass(folder: Path) -> None:
     assert "1 of 1 scenarios were not checked on a GPU" in result.stdout
 
 
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_however_narrow_the_result_is_there_and_failures_come_last(folder: Path, columns: int) -> None:
+    (folder / "a_file_whose_name_is_rather_long_for_a_column.yaml").write_text(GOOD.format(name="w" * 200, tag="x", history=8))
+    console = Console(file=StringIO(), width=columns, highlight=False)
+    named = Named(REF, find_system(REF))
+    results = [replay(scenario, named, named) for path in sorted(folder.iterdir()) for scenario in load_file(path)]
+    print_results(console, results, {2: Text("the report")}, {2: "the command"}, verbose=False)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    rows = [line for line in lines if line.endswith("ms")]
+    assert [line.split()[-3] for line in rows] == ["passed", "passed", "failed"]
+    assert all(len(line) <= columns for line in rows)
+    assert f"{folder / 'a_file_whose_name_is_rather_long_for_a_column.yaml'}  1 passed" in lines, "files are there in full"
+    assert lines[-2:] == ["the report", ""]
+
+
 def test_a_failure_exits_1_and_shows_line_values_and_the_command_that_repeats_it(folder: Path) -> None:
     result = kvspec(folder)
     assert result.returncode == 1
@@ -82,7 +104,7 @@ def test_an_expression_chooses(folder: Path, expression: str, passed: int, faile
 def test_the_result_does_not_depend_on_the_number_of_processes(folder: Path) -> None:
     def rows(jobs: str) -> list[list[str]]:
         lines = kvspec(folder, "--jobs", jobs).stdout.splitlines()
-        return [line.split()[:-2] for line in lines if ".yaml " in line and line.endswith("ms")]
+        return [line.split()[:-2] for line in lines if line.startswith("  ") and line.endswith("ms")]
 
     assert len(rows("1")) == 2
     assert rows("1") == rows("2")
