@@ -266,7 +266,8 @@ class Batch:
                     assert member.stream is not None
                     manager.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
             rows = [(words.publication, words.number) for words in self._words if words is not None]
-            manager.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows))
+            members = [member for member in self._members if member is not None]
+            manager.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
 
     def resize(
         self, capacities: Sequence[int | None] | None, histories: Sequence[int | None] | None, stream: Stream

@@ -99,6 +99,9 @@ class Core:
             return
         levels = self.pages.level[numbers].astype(np.int32)
         places = levels * self.pool_group.shape[0] + self.pool_group[self.pages.group[numbers], levels]
+        if bool((places == places[0]).all()):  # by far the most usual, and then nothing has to be sorted
+            yield divmod(int(places[0]), self.pool_group.shape[0]), numbers
+            return
         for place in np.unique(places).tolist():
             yield divmod(place, self.pool_group.shape[0]), numbers[places == place]
 

@@ -136,11 +136,17 @@ class FenceTable:
 
     def distinct(self, numbers: IntArray) -> list[Fence]:
         """The fences that an array names, each once, without the empty one."""
-        if not numbers.size:
-            return []
-        first = int(numbers[0])
-        found = [first] if bool((numbers == first).all()) else np.unique(numbers).tolist()
-        return [self[number] for number in found if number != EMPTY]
+        return [self[number] for number in self._each_once(numbers).tolist() if number != EMPTY]
+
+    def _each_once(self, numbers: IntArray) -> IntArray:
+        """The numbers that an array names, each once, ascending. Most arrays name few."""
+        if not numbers.size or bool((numbers == numbers[0]).all()):
+            return numbers[:1]
+        if len(numbers) < len(self._fences):
+            return np.unique(numbers)
+        named = np.zeros(len(self._fences), dtype=np.bool_)  # cheaper than sorting a long array
+        named[numbers] = True
+        return np.flatnonzero(named).astype(np.int32)
 
     def points(self, *arrays: IntArray) -> tuple[Point, ...]:
         """The points of all fences that the arrays name: the latest of each stream."""
@@ -151,16 +157,21 @@ class FenceTable:
         more = tuple(points)
         if not more or not numbers.size:
             return numbers.copy()
-        unique, inverse = np.unique(numbers, return_inverse=True)
-        new = np.fromiter((self.add((*self[old].points, *more)) for old in unique.tolist()), np.int32, len(unique))
-        return np.asarray(new[inverse.reshape(-1)], dtype=np.int32)
+        found = self._each_once(numbers)
+        new = np.fromiter((self.add((*self[old].points, *more)) for old in found.tolist()), np.int32, len(found))
+        if len(found) == 1:
+            return np.full(len(numbers), new[0], dtype=np.int32)
+        of_old = np.empty(int(found[-1]) + 1, dtype=np.int32)
+        of_old[found] = new
+        return of_old[numbers]
 
     def united(self, left: IntArray, right: IntArray) -> IntArray:
         """Element by element, the fence of both."""
         if not left.size or not (right != EMPTY).any():
             return left.copy()
-        pairs, inverse = np.unique(np.stack([left, right]), axis=1, return_inverse=True)
-        new = np.fromiter((self._both(a, b) for a, b in pairs.T.tolist()), np.int32, pairs.shape[1])
+        base = len(self._fences)
+        pairs, inverse = np.unique(left.astype(np.int64) * base + right, return_inverse=True)
+        new = np.fromiter((self._both(*divmod(pair, base)) for pair in pairs.tolist()), np.int32, len(pairs))
         return np.asarray(new[inverse.reshape(-1)], dtype=np.int32)
 
     def _both(self, left: int, right: int) -> int:

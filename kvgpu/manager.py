@@ -7,7 +7,7 @@ those of ``kvgpu.errors``. Groups are layer-group numbers, levels are 0, 1, 2. N
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu import committing, growth, inspection, lifecycle, payloads, seeding
-from kvgpu.config import Layout, build_layout
+from kvgpu.config import Layout, SlotKey, build_layout
 from kvgpu.core import PayloadHook, TreeListener, build_core
 from kvgpu.counters import CounterView
 from kvgpu.device.api import Access, Device, DeviceError, Graph, Memory, Stream
@@ -481,23 +481,32 @@ class Manager:
         with self._lock.exclusive():
             self._core.fences.wait(stream, points, site)
 
-    def reads_of_slots(self, reads: Point, slots: Iterable[tuple[int, int, npt.NDArray[np.int32]]]) -> None:
+    def reads_of_slots(
+        self, reads: Point, slots: Iterable[tuple[int, int, npt.NDArray[np.int32]]], members: Iterable[Request]
+    ) -> None:
         """Order later use of slots after reads (R7.7). ``slots``: (level, pool group, slot numbers, each once).
 
-        Also orders the streams of the active owners of the pages that are in these slots now. The members' own streams are the
-        batch's affair (``wait``).
+        Also orders the streams of the active owners of the pages that are in these slots now, but for ``members``, whose own
+        streams are the batch's affair (``wait``).
         """
         with self._lock.exclusive():
-            core = self._core
-            streams: dict[str, Stream] = {}
-            for level, number, named in slots:
-                self._read_slots(reads, level, number, named)
-                holders = core.pools[level][number].page[named]
-                for owner in core.owners(holders[holders >= 0]):
-                    assert owner.stream is not None
-                    streams[owner.stream.name] = owner.stream
+            core, known = self._core, {member.uid for member in members}
+            others = [request for uid, request in core.by_uid.items() if request.active and uid not in known]
+            named: dict[SlotKey, npt.NDArray[np.bool_]] = {}
+            for level, number, numbers in slots:
+                self._read_slots(reads, level, number, numbers)
+                if others:
+                    named[level, number] = np.zeros(core.pools[level][number].spec.slots, dtype=np.bool_)
+                    named[level, number][numbers] = True
+            streams = {other.stream.name: other.stream for other in others if other.stream and self._locks_any(other, named)}
             for stream in streams.values():
                 core.fences.wait(stream, [reads], "R7.7 work of an owner after reads of its slots")
+
+    def _locks_any(self, request: Request, slots: Mapping[SlotKey, npt.NDArray[np.bool_]]) -> bool:
+        """Whether a request has locked a page in one of the slots."""
+        numbers = np.concatenate([request.locked_pages(group) for group in range(request.group_count)])
+        found = ((key, part) for key, part in self._core.by_key(numbers) if key in slots)
+        return any(bool(slots[key][self._core.pages.slot[part]].any()) for key, part in found)
 
     def _read_slots(self, reads: Point, level: int, pool_group: int, slots: npt.NDArray[np.int32]) -> None:
         """Later use of slots runs after reads (R7.7)."""

@@ -70,7 +70,8 @@ class PageTable:
         """An empty table."""
         self._fences = fences
         self._room = 0
-        self._spare: Int32 = np.empty(0, dtype=np.int32)
+        self._spare: list[Int32] = []
+        self._spares = 0
         self._serial = 0
         self.shared: dict[int, set[int]] = {}
         self.ready = fences.register(np.empty(0, dtype=np.int32))
@@ -93,15 +94,24 @@ class PageTable:
         ready[:old] = self.ready
         self.ready = self._fences.replace(self.ready, ready)
         # The spare numbers are taken from the end: low numbers first.
-        self._spare = np.concatenate([np.arange(new - 1, old - 1, -1, dtype=np.int32), self._spare])
+        self._spare.insert(0, np.arange(new - 1, old - 1, -1, dtype=np.int32))
+        self._spares += new - old
         self._room = new
 
     def allocate(self, count: int) -> Int32:
         """Numbers of ``count`` new pages, alive, all properties but ``serial`` at their first value."""
-        if count > len(self._spare):
+        if count > self._spares:
             self._grow(self._room + count)
-        split = len(self._spare) - count
-        numbers, self._spare = self._spare[split:][::-1].copy(), self._spare[:split]
+        parts: list[Int32] = []
+        self._spares -= count
+        missing = count
+        while missing:
+            last = self._spare.pop()
+            parts.append(last[-missing:][::-1])
+            if len(last) > missing:
+                self._spare.append(last[:-missing])
+            missing -= len(parts[-1])
+        numbers = np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
         for name, (_, value) in FIELDS.items():
             getattr(self, name)[numbers] = value
         self.ready[numbers] = EMPTY
@@ -114,7 +124,8 @@ class PageTable:
         """Give page numbers back."""
         self.alive[numbers] = False
         self.ready[numbers] = EMPTY
-        self._spare = np.concatenate([self._spare, numbers[::-1]])
+        self._spare.append(numbers[::-1])
+        self._spares += len(numbers)
 
     def add_user(self, numbers: Int32, uid: int) -> None:
         """A request keeps these pages from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,15 @@ class PageFile:
         self.path.unlink(missing_ok=True)
 
 
-Mark = tuple[tuple[Int32, ...], int, Int32, int, int]
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Slots that became free, and those that did before them: what is given is put together when it is looked at."""
+
+    slots: Int32
+    before: Given | None
+
+
+Mark = tuple[tuple[Int32, ...], int, Int32, Given | None, int, int]
 
 
 _pools = itertools.count()
@@ -89,8 +98,8 @@ class SlotPool:
     ``page[slots]``: who is in it, ``FREE`` or ``TAKEN``. ``free``: how many are free. ``evictable``: how many pages that nobody
     has locked are in it.
 
-    Free slots whose fence had passed when that was last looked at stand in ``_passed``, the others in ``_waiting``; both in the
-    order in which they became free.
+    Free slots whose fence had passed when that was last looked at stand in ``_passed``, the others in ``_waiting``, then in
+    ``_given``; all in the order in which they became free.
     """
 
     def __init__(self, spec: PoolGroup, device: Device, fences: FenceTable, folder: Path) -> None:
@@ -109,6 +118,7 @@ class SlotPool:
         self._passed: tuple[Int32, ...] = (np.arange(spec.slots, dtype=np.int32),)
         self._head = 0
         self._waiting: Int32 = np.empty(0, dtype=np.int32)
+        self._given: Given | None = None
         self.memory: Memory | None = None
         self.file: PageFile | None = None
         name = f"{KINDS[spec.level]} pool group {spec.number}"
@@ -119,11 +129,11 @@ class SlotPool:
 
     def mark(self) -> Mark:
         """What ``restore`` needs to undo takes and gives."""
-        return (self._passed, self._head, self._waiting, self.free, self.evictable)
+        return (self._passed, self._head, self._waiting, self._given, self.free, self.evictable)
 
     def restore(self, mark: Mark) -> None:
         """Undo all takes and gives since ``mark``."""
-        self._passed, self._head, self._waiting, self.free, self.evictable = mark
+        self._passed, self._head, self._waiting, self._given, self.free, self.evictable = mark
 
     def take(self, count: int) -> Int32:
         """Free slots: those whose fence has passed first, then in the order in which they became free (R7.2)."""
@@ -153,20 +163,31 @@ class SlotPool:
         """Slots become free, in this order; their fences are set already."""
         self._freed[slots] = np.arange(self._clock, self._clock + len(slots))
         self._clock += len(slots)
-        self._waiting = np.concatenate([self._waiting, slots])
+        self._given = Given(slots, self._given)
         self.free += len(slots)
 
     def free_slots(self) -> Int32:
         """All free slots."""
+        self._collect()
         return (
             np.concatenate([self._passed[0][self._head :], *self._passed[1:], self._waiting]) if self._passed else self._waiting
         )
+
+    def _collect(self) -> None:
+        """Put what was given behind the waiting slots."""
+        parts: list[Int32] = []
+        while self._given is not None:
+            parts.append(self._given.slots)
+            self._given = self._given.before
+        if parts:
+            self._waiting = np.concatenate([self._waiting, *reversed(parts)])
 
     def _in_order(self, slots: Int32) -> Int32:
         return slots[np.argsort(self._freed[slots], kind="stable")]
 
     def _look(self) -> None:
         """Move the waiting slots whose fence has passed to the others."""
+        self._collect()
         if not self._waiting.size:
             return
         passed = self._fences.passed(self.fence[self._waiting]) & self._fences.passed(self.readers[self._waiting])
