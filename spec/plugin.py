@@ -48,6 +48,22 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return ScenarioFile.from_parent(parent, path=file_path)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was not compared, where a system of one's own cannot show everything."""
+    names = {config.getoption("--kvspec-system"), config.getoption("--kvspec-against")} - {"kvgpu", "kvref"}
+    if not names or not config.getini("kvspec_paths") or not config.getini("kvspec_enabled"):
+        return
+    from spec.harness.systems import SystemNotFound, find_system, unobserved_by
+    from spec.harness.unobserved import not_compared
+
+    try:
+        unobserved = unobserved_by(*map(find_system, sorted(names)))
+    except SystemNotFound:  # its scenarios have said so
+        return
+    if unobserved:
+        terminalreporter.write_line(f"kvspec: not compared: {not_compared(unobserved)}", yellow=True)
+
+
 class ScenarioFile(pytest.File):
     """A scenario file."""
 

@@ -78,3 +78,15 @@ def test_the_guide_shows_what_is_printed() -> None:
         for line in filter(None, map(str.strip, printed.splitlines())):
             if "s of replay" not in line:
                 assert re.sub(r" +", " ", line) in re.sub(r" +", " ", shown), line
+
+
+def test_the_pytest_plugin_runs_it_too_and_says_what_was_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkvspec_paths = .\n")
+    (tmp_path / "tiny.yaml").write_text((EXAMPLES / "tiny.yaml").read_text())
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--kvspec-system", "tiny_adapter:TinySystem"]
+    for bug, code, says in (("", 0, "2 passed"), ("stale_index", 1, "1 failed, 1 passed")):
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{EXAMPLES}", "TINY_BUG": bug}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (code, ""), done.stdout
+        assert says in done.stdout
+        assert "kvspec: not compared: contents of pages, order of device work" in done.stdout
