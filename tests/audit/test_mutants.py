@@ -117,6 +117,7 @@ def test_the_table_has_every_break() -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_scenario_of_the_table_notices_the_break(name: str) -> None:
     path, scenario = _table()[name]
+    assert scenario in _load(path), "renamed or gone: kvspec mutants --write docs/mutants.md"
     assert _noticed(KNOWN[name], _load(path)[scenario]), f"nothing notices {name!r}: kvspec mutants --only {name!r}"
 
 
