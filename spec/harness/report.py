@@ -64,7 +64,9 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
         parts.append(Text(f"  and {len(failure.differences) - len(shown)} more differences at this step", "yellow"))
     gates = ", ".join(f"{gate} (since step {step})" for gate, step in failure.gates.items()) or "none"
     parts.append(Text(f"closed gates: {gates}"))
-    rules = sorted({rule for d in failure.differences for rule in d.rules}, key=_rule_order)
+    if all(d.expected is not None and d.reference == d.implementation for d in failure.differences):
+        parts.append(Text("both systems say the same: the scenario may be wrong", "yellow"))
+    rules = sorted({rule for d in failure.differences for rule in d.rules} or result.rules, key=_rule_order)
     if rules:
         parts.append(Text.assemble("the rules: ", (f"kvspec explain {' '.join(rules)}", "bold")))
     parts.append(Text.assemble("reproduce: ", (command, "bold")))

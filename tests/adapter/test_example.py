@@ -90,3 +90,15 @@ def test_the_pytest_plugin_runs_it_too_and_says_what_was_not_compared(tmp_path: 
         assert (done.returncode, done.stderr) == (code, ""), done.stdout
         assert says in done.stdout
         assert "kvspec: not compared: contents of pages, order of device work" in done.stdout
+
+
+def test_the_scenario_of_the_readme_passes_and_a_wrong_one_is_told_from_a_wrong_system(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "right.yaml").write_text(text)
+    (tmp_path / "wrong.yaml").write_text(text.replace("[host, host, gpu]", "[host, gpu, gpu]"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", RUN, "run", "--jobs", "1", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "1 passed, 1 failed, 0 skipped of 2 scenarios" in done.stdout
+    assert "both systems say the same: the scenario may be wrong\nthe rules: kvspec explain R3.8 R4.1 R6.3\n" in done.stdout
