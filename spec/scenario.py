@@ -51,7 +51,7 @@ class SnapshotExpect(Model):
 
     levels: Levels | None = None
     eligible: int | None = None
-    row: int | None | Literal["unset"] = "unset"
+    row: int | Literal["unset"] | None = "unset"
 
 
 class StatsExpect(Model):

@@ -24,7 +24,7 @@ class OffsetTable:
     offsets: Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
-Value: TypeAlias = None | bool | int | tuple[int, ...] | tuple[bool | None, ...] | Counters | OffsetTable | Mapping[str, str]
+Value: TypeAlias = bool | int | tuple[int, ...] | tuple[bool | None, ...] | Counters | OffsetTable | Mapping[str, str] | None
 """What an operation may return. Row lists are tuples, ascending; `stats` returns counters; `iterate` how each request fared."""
 
 
