@@ -71,6 +71,7 @@ class Page:
 
     ``level``: ``gpu``, ``host`` or ``disk``. ``owners``: the active requests that have it locked, ``None``: those that show
     it. ``payload``: its contents as bytes, pool by pool, largest first (R1.6). ``tokens``: the prefix that its tree block ends.
+    ``ready``: the device work after which it is valid; left out with ``order`` unobserved.
     """
 
     level: str
@@ -78,7 +79,7 @@ class Page:
     owners: frozenset[str] | None = None
     payload: Content | bytes | None = None
     tokens: tuple[int, ...] | None = None
-    ready: Order = field(default_factory=Order)
+    ready: Order | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ class Batch:
     """An open batch (section 8).
 
     ``rows``: the member of each row. ``dirty``: the rows that the next publication would write. ``published``: by layer group
-    what was published last. ``device``: the same read back from the device, left out with ``device`` unobserved.
+    what was published last. ``device``: the same read back from the device, left out with ``device`` unobserved. ``upload``:
+    what the last publication runs behind, left out with ``order`` unobserved.
     """
 
     rows: Sequence[str | None]
@@ -131,7 +133,7 @@ class Batch:
     published: Mapping[str, Tables]
     device: Mapping[str, Tables] | None = None
     staging: int | None = None
-    upload: Order = field(default_factory=Order)
+    upload: Order | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ class Facts:
 
     ``free``: free slots by ``level`` (one pool group) or ``level.group``, as scenarios write it. What is ``None`` has to
     be declared unobserved: ``counters`` and ``copy_calls``, ``events``, ``tree``, ``evictable`` (by ``level`` or
-    ``level.group``, the slots in eviction order). ``labels`` and ``reads``: what `snapshot`, `read_page` and `read_table` keep.
+    ``level.group``, the slots in eviction order), and for ``order`` the ``streams`` and the ``fences`` of the free slots (keys
+    as for ``free``). ``labels`` and ``reads``: what `snapshot`, `read_page` and `read_table` keep.
     """
 
     requests: Mapping[str, Request]
@@ -155,6 +158,7 @@ class Facts:
     labels: Mapping[str, SnapshotView] = field(default_factory=dict)
     reads: Mapping[str, ReadView] = field(default_factory=dict)
     streams: Mapping[str, Order] | None = None
+    fences: Mapping[str, Sequence[Order]] | None = None
     faults: Sequence[str] = ()
 
 
@@ -295,7 +299,7 @@ def observation(setup: Setup, facts: Facts, unobserved: frozenset[str] = frozens
 
     nothing = Counters({})
     counters = given(facts.counters, "counters", "counters", nothing)
-    pages = _pages(facts)
+    pages = _pages(facts, given)
     streams = given(facts.streams, "streams", "order", dict.fromkeys(setup.streams, Order()))
     return Observation(
         groups=groups,
@@ -318,7 +322,10 @@ def observation(setup: Setup, facts: Facts, unobserved: frozenset[str] = frozens
 _Place = tuple[str, Level, int]
 
 
-def _pages(facts: Facts) -> dict[_Place, PageView]:
+_Given = Callable[[Any, str, str, Any], Any]
+
+
+def _pages(facts: Facts, given: _Given) -> dict[_Place, PageView]:
     """One page for each place that some request shows, by group, level and slot."""
     shown: dict[_Place, list[tuple[PageRef, Page, bool]]] = {}
     for name, request in facts.requests.items():
@@ -344,13 +351,10 @@ def _pages(facts: Facts) -> dict[_Place, PageView]:
             slot=slot,
             status=PageStatus.LOCKED if owners else PageStatus.HELD,
             owners=owners,
-            ready=first.ready,
+            ready=given(first.ready, f"ready of {uses[0][0]}", "order", Order()),
             payload=first.payload,
         )
     return views
-
-
-_Given = Callable[[Any, str, str, Any], Any]
 
 
 def _request(name: str, view: Request, groups: Sequence[str], given: _Given) -> RequestView:
@@ -364,7 +368,7 @@ def _request(name: str, view: Request, groups: Sequence[str], given: _Given) -> 
             indices=tuple(BAD if page is None else int(page.slot) for page in seen),
             levels=tuple(None if page is None else Level.of(page.level) for page in seen),
             eligible=int(view.eligible.get(group, 0)),
-            ready=tuple(None if page is None else page.ready for page in seen),
+            ready=tuple(None if page is None else page.ready or Order() for page in seen),
             row=view.row,
             version=version,
         )
@@ -390,6 +394,8 @@ def _pools(manager: ManagerConfig, facts: Facts, places: Sequence[_Place], given
     free = {level_group(key, pools): int(count) for key, count in facts.free.items()}
     orders = given(facts.evictable, "evictable", "eviction", {})
     evictable = {level_group(key, pools): slots for key, slots in orders.items()}
+    known = given(facts.fences, "fences", "order", None)
+    fences = None if known is None else {level_group(key, pools): tuple(orders) for key, orders in known.items()}
     views: dict[tuple[Level, str], PoolView] = {}
     for config in manager.levels:
         level = config.kind.level
@@ -401,7 +407,8 @@ def _pools(manager: ManagerConfig, facts: Facts, places: Sequence[_Place], given
                 raise AdapterError(f"free: no count for {level.label}.{served[0]}: there are {', '.join(facts.free) or 'none'}")
             numbers = {slot: n for n, (group, at, slot) in enumerate(places) if at is level and group in served}
             order = tuple(numbers.get(slot, -1) for slot in evictable.get(key, ()))
-            views[key] = PoolView(served, slots, free[key], (Order(),) * free[key], order)
+            behind = (Order(),) * free[key] if fences is None else fences.get(key, ())
+            views[key] = PoolView(served, slots, free[key], behind, order)
     return views
 
 
@@ -413,7 +420,7 @@ def _batch(name: str, view: Batch, given: _Given) -> BatchView:
         dirty_rows=tuple(sorted(view.dirty)),
         published={group: _words(tables) for group, tables in view.published.items()},
         device={group: _words(tables) for group, tables in device.items()},
-        upload=view.upload,
+        upload=given(view.upload, f"upload of batch {name}", "order", Order()),
         staging=given(view.staging, f"staging of batch {name}", "staging", 0),
         address={group: found for group, tables in (view.device or {}).items() if (found := _address(tables))},
     )

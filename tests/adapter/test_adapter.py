@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from spec.adapter import AdapterError, Batch, Facts, Page, Request, Tables, adap
 from spec.config import Level, ManagerConfig
 from spec.errors import ErrorKind
 from spec.language import load_file
-from spec.observation import BAD, PageStatus
+from spec.observation import BAD, Order, PageStatus
 from spec.ops import Create, Resize, Sync
 from spec.scenario import Scenario
 from spec.system import Setup
@@ -160,6 +161,31 @@ def test_requests_that_contradict_each_other_are_refused() -> None:
 def test_what_is_missing_has_to_be_declared(aspect: str) -> None:
     with pytest.raises(AdapterError, match=f"missing; give it, or declare '{aspect}' unobserved"):
         observation(Setup(CONFIG), facts(), ALL - {aspect})
+
+
+@pytest.mark.parametrize("missing", ["streams", "fences", "ready of a.main.0", "upload of batch rows"])
+def test_no_part_of_the_order_is_left_out_in_silence(missing: str) -> None:
+    done = Order(frozenset(), {})
+    page = Page("gpu", 0, ready=None if missing.startswith("ready") else done)
+    batch = Batch([None], 1, [0], {"main": Tables([[-1]], [0])}, upload=None if missing.startswith("upload") else done)
+    shown = replace(
+        facts(page),
+        batches={"rows": batch},
+        streams=None if missing == "streams" else {"exec": done},
+        fences=None if missing == "fences" else {"gpu": [done] * 3, "host": [done] * 15},
+    )
+    with pytest.raises(AdapterError, match=f"^{missing}: missing; give it, or declare 'order' unobserved"):
+        observation(Setup(CONFIG), shown, ALL - {"order"})
+
+
+def test_an_order_that_is_given_is_shown() -> None:
+    held = Order(frozenset({"gate"}), {"exec": 3})
+    fences = {"gpu": [held, held, held], "host": [held] * 15}
+    shown = replace(facts(Page("gpu", 0, ready=held)), free={"gpu": 3, "host": 15}, streams={"exec": held}, fences=fences)
+    seen = observation(Setup(CONFIG), shown, ALL - {"order"})
+    assert seen.pages[0].ready == seen.requests["a"].snapshots["main", 0].ready[0] == held
+    assert seen.pools[Level.GPU, "main"].fences == (held, held, held)
+    assert seen.streams == {"exec": held}
 
 
 @pytest.mark.parametrize("aspect", ["device", "staging"])
