@@ -11,7 +11,7 @@ from kvref.growth import check_ended, check_values, resized
 from kvref.lookup import attempt, live, need_active, need_tokens
 from kvref.maps import Map
 from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
-from kvref.pages import let_go, let_go_stale, lock, renew
+from kvref.pages import behind, follow, let_go, let_go_stale, renew
 from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
 from kvref.tree import add_node, child, children, enter, page_at
 from spec import ops
@@ -93,8 +93,8 @@ def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
     plan, chosen = plan_offload(state, new_plan(state, pinned), work, [state.layout.place(to, p.group) for p, to in moves])
     state = bring_up(act(state, plan), moves)
     state = put_request(state, locked)
-    state = lock(state, locked, [state.pages[p.id] for p in wanted.values()])
-    return offload(state, chosen)
+    after = behind(state.pages[p.id] for p in wanted.values())
+    return follow(offload(state, chosen), r.stream, after)  # R7.9: neither waits for the other
 
 
 def finish(state: State, r: Request, *, publish: bool) -> State:

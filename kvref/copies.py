@@ -8,7 +8,7 @@ from dataclasses import replace
 from kvref.failure import Refused
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join
-from kvref.pages import fence_slot, follow, free_slot, free_unkept, last_work, lock, take_slot, write_page
+from kvref.pages import fence_slot, follow, free_slot, free_unkept, last_work, take_slot, write_page
 from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, place_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from spec.config import Level
@@ -138,7 +138,6 @@ def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> St
             r = state.requests[r.name]
             state = put_request(state, replace(r, pages=r.pages.set(key, pid)))
             state = free_unkept(state, state.pages[source_page.id])  # R10.3: its tree block may be gone
-            state = lock(state, r, [private])
             state = count_copy(state, key[0], kind)
     return state
 

@@ -90,9 +90,9 @@ def add_page(state: State, r: Request, key: Key) -> State:
     return put_request(state, replace(r, pages=r.pages.set(key, page.id)))
 
 
-def lock(state: State, r: Request, pages: Iterable[Page]) -> State:
-    """R7.9: order a request's stream after the readiness of pages that it locks, and after the reads on their slots (R7.7)."""
-    return follow(state, r.stream, *(join(p.ready, p.reads) for p in pages))
+def behind(pages: Iterable[Page]) -> Work:
+    """R7.9: what the stream of a request that locks pages runs after: their readiness, and the reads on their slots (R7.7)."""
+    return join(*(join(p.ready, p.reads) for p in pages))
 
 
 def delete(state: State, page: Page) -> State:

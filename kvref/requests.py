@@ -11,7 +11,8 @@ from kvref.failure import NoRoom, invalid, logic, out_of_range
 from kvref.lookup import any_request, attempt, live, need_level, need_stream, need_tokens, only_group
 from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
-from kvref.pages import add_page, follow, let_go, lock, unlock
+from kvref.order import Work
+from kvref.pages import behind, follow, let_go, new_page, unlock
 from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
 from kvref.tree import match, page_at
 from spec import ops
@@ -100,16 +101,21 @@ def activate(state: State, r: Request, decode: bool) -> State:
     plan, chosen = plan_offload(state, new_plan(state, held.values()), work, places)
 
     state = act(state, plan)
+    after: list[Work] = []
     for key in states:
-        state = add_page(state, r, key)
+        state, page, fence = new_page(state, key, Level.GPU, r.priority)
+        r = state.requests[r.name]
+        state = put_request(state, replace(r, pages=r.pages.set(key, page.id)))
+        after.append(fence)
     state = bring_up(state, moves)
     state = copy_private(state, r, copies)
     if r.resumed:  # R13.1: only of a request resumed before
         state = replace(state, counters=replace(state.counters, resumes=state.counters.resumes + 1))
     r = state.requests[r.name]
     r = replace(r, status=locked.status, phase=locked.phase, resumed=True)
-    state = lock(put_request(state, r), r, mapped(state, r).values())
-    return offload(state, chosen)
+    state = put_request(state, r)
+    after.append(behind(mapped(state, r).values()))
+    return follow(offload(state, chosen), r.stream, *after)  # R7.9: neither waits for the other
 
 
 def suspend(state: State, op: ops.Suspend) -> tuple[State, None]:
