@@ -159,6 +159,9 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
         wait_for_slots(tx, request, gpu)
     request.maybe_deferred = len(fit) + len(older) < len(fresh) + len(deferred)
     if new_blocks != old_blocks:
+        for group, own in enumerate(request.groups):
+            if not request.ssm[group]:
+                own.reserve(new_blocks, 1)  # also of a group in which the last blocks are stale, and have no page
         tx.touch(request)
     request.capacity, request.history = capacity, history
 
