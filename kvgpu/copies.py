@@ -257,16 +257,15 @@ class Copies:
     def _put_back(self, newer: dict[Request, None]) -> None:
         """Copy back what undone submissions overwrote: from where an earlier one had copied it, or from what was saved."""
         core = self._tx.core
-        everything = [submission.done for submission in self._submissions]
         for nth, submission in enumerate(self._submissions):
             pool = submission.target
             for slot in submission.written[pool.page[submission.written] >= 0].tolist():
                 page = int(pool.page[slot])
                 source = self._kept_copy(page, pool, slot, nth)
                 target = Side(np.array([slot], dtype=np.int32), pool)
-                done = core.copier.on_lane(
-                    source, target, [("R4.8 put back after all undone copies", everything)], "R4.8 put back what was overwritten"
-                )
+                # What it is put back from was ready before the copy that overwrote it ran.
+                waits = [("R4.8 put back after the undone copy", [submission.done])]
+                done = core.copier.on_lane(source, target, waits, "R4.8 put back what was overwritten")
                 self._join(np.array([page], dtype=np.int32), [core.fences.again(done, RESTORED)], newer)
                 if source.pool is not None:
                     work = [core.fences.again(done, REFUSED)]

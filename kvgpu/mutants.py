@@ -41,7 +41,7 @@ class Mutant:
 
 SITES = (
     "R3.14 after saving what a copy overwrites",
-    "R4.8 put back after all undone copies",
+    "R4.8 put back after the undone copy",
     "R4.8 work of a refused copy",
     "R4.8 work of an owner after undone copies",
     "R6.1 readiness in a snapshot",

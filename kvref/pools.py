@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from kvref.eviction import clear, evict, make_room
 from kvref.failure import Failure, NoRoom, invalid, logic, out_of_range
+from kvref.layout import Place
 from kvref.lookup import attempt, group_indices, need_level, need_tokens, pool_group
+from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
 from kvref.state import State, put_page
 from kvref.tree import add_node, child, page_at, prefix
@@ -44,11 +46,17 @@ def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]
     for tokens in blocks[len(way) :]:
         state, added = add_node(state, way[-1] if way else None, tokens)
         way.append(added)
+    made: dict[Place, list[tuple[int, Work]]] = {}
     for block, group in missing:
         state, page, fence = new_page(state, (group, block, 0), level, op.priority)
         content = seed_content(prefix(state, way[block]), state.layout.groups[group].name, block)
-        # R7.2: the slot's next use is the write of the payload; it runs after the fence, and makes the page ready.
-        state = put_page(state, replace(page, ready=fence, content=content, written=True, node=way[block]))
+        state = put_page(state, replace(page, content=content, written=True, node=way[block]))
+        made.setdefault(state.layout.place(level, group), []).append((page.id, fence))
+    for pages in made.values():
+        # R7.2: the next use of the slots is the write of the payloads, which makes the pages ready, all of a pool group at once.
+        written = join(*(fence for _, fence in pages))
+        for pid, _ in pages:
+            state = put_page(state, replace(state.pages[pid], ready=written))
     return state
 
 
