@@ -37,7 +37,8 @@ def commit(state: State, op: ops.Commit) -> tuple[State, None]:
     before = state
     try:
         if history > r.history:
-            state = renew(before, attempt(state, lambda s: resized(s, r, None, history)))
+            way = [p for p in state.pages.values() if p.node in r.path]
+            state = renew(before, attempt(state, lambda s: resized(s, r, None, history, way)))
         tokens = r.tokens + op.tokens
         for block in range(len(r.path), len(tokens) // state.layout.tpb) if op.tokens else ():
             state = renew(before, attempt(state, partial(commit_block, name=r.name, block=block, tokens=tokens)))

@@ -64,8 +64,8 @@ def check_ended(state: State, r: Request, capacity: int | None, history: int | N
         raise logic(f"request {r.name!r} has ended its commits with end: it cannot grow any more")
 
 
-def resized(state: State, r: Request, capacity: int | None, history: int | None) -> State:
-    """R3.6: the acting part of a resize. Raises `NoRoom`, `Refused`.
+def resized(state: State, r: Request, capacity: int | None, history: int | None, pinned: Iterable[Page] = ()) -> State:
+    """R3.6: the acting part of a resize. ``pinned``: pages that it must not evict, besides its own. Raises `NoRoom`, `Refused`.
 
     What it gives up (shrunk tail, stale blocks: R3.7) is free for what it takes (R3.14). Newly completed blocks must fit on the
     host, older deferred pages may (R4.7).
@@ -86,7 +86,7 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None)
 
     new = keys_of(state, r, range(state.layout.blocks(old.capacity), state.layout.blocks(r.capacity)))
     work = offload_of(state, r, range(old.history // tpb, r.history // tpb))
-    plan = new_plan(state, mapped(state, r).values())
+    plan = new_plan(state, (*mapped(state, r).values(), *pinned))
     plan, chosen = plan_offload(state, plan, work, [state.layout.place(Level.GPU, key[0]) for key in new])
     state = act(state, plan)
     for key in new:
