@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +11,55 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-PARALLEL_FROM = 4 << 20
+PARALLEL_FROM = 16 << 20
 """Bytes from which threads pay: one core copies less than the memory can give."""
 MAX_THREADS = 8
+
+
+def prepare(nbytes: int) -> None:
+    """Compile what a gather of so many bytes will need, so that the first publication need not wait for it."""
+    if nbytes >= PARALLEL_FROM:
+        _copier()
+        _threads()
 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="kvgpu gather")
+
+
+@cache
+def _copier() -> Any:
+    """``copy(targets, sources, sizes)``: bytes between addresses, all int64, without the interpreter's lock.
+
+    NumPy's own copies hold that lock, and so would make the threads take turns.
+    """
+    import numba  # here: only large tables pay for it
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba import types
+    from numba.core import cgutils
+    from numba.core.typing import templates
+    from numba.extending import intrinsic
+
+    signature: Any = templates.signature
+    raw_memcpy: Any = cgutils.raw_memcpy
+
+    @intrinsic
+    def memcpy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            to, at = (builder.inttoptr(address, ir.IntType(8).as_pointer()) for address in args[:2])
+            raw_memcpy(builder, to, at, args[2], 1)
+            return context.get_dummy_value()
+
+        return signature(types.none, types.int64, types.int64, types.int64), generate
+
+    move: Any = memcpy
+
+    def copy(targets: Any, sources: Any, sizes: Any) -> None:
+        for number in range(len(targets)):
+            move(targets[number], sources[number], sizes[number])
+
+    return numba.njit("void(int64[::1], int64[::1], int64[::1])", nogil=True)(copy)
 
 
 def gather(parts: Sequence[npt.NDArray[Any]], ends: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
@@ -32,13 +71,12 @@ def gather(parts: Sequence[npt.NDArray[Any]], ends: npt.NDArray[Any], out: npt.N
     threads = min(MAX_THREADS, os.cpu_count() or 1)
     cuts = np.searchsorted(ends, np.linspace(0, len(out), threads + 1)[1:-1], side="right")
     bounds = [0, *cuts.tolist(), len(parts)]
-    pieces = [(first, end) for first, end in itertools.pairwise(bounds) if first < end]
-    to = (out.ctypes.data + out.itemsize * (ends - [len(part) for part in parts])).tolist()
+    sources = np.fromiter((part.ctypes.data for part in parts), np.int64, len(parts))
+    sizes = np.diff(ends, prepend=0).astype(np.int64) * out.itemsize
+    targets = out.ctypes.data + ends.astype(np.int64) * out.itemsize - sizes
+    copy = _copier()
 
-    def copy(piece: tuple[int, int]) -> None:
-        # memmove lets go of the interpreter lock while it copies; NumPy's own copies would make the threads take turns.
-        for number in range(*piece):
-            part = parts[number]
-            ctypes.memmove(to[number], part.__array_interface__["data"][0], part.nbytes)
+    def piece(first: int, end: int) -> None:
+        copy(targets[first:end], sources[first:end], sizes[first:end])
 
-    list(_threads().map(copy, pieces))
+    list(_threads().map(piece, bounds, bounds[1:]))

@@ -154,13 +154,25 @@ def _scatter(
     if chunk == 0 and cuda.threadIdx.x == 0:
         table[counts_offset // 4 + group * rows + row] = words[dirty + 2 * pairs + pair]
     bytes_in = 4 * (dirty + 3 * pairs + entries) + start
+    mine = chunk * ENTRIES_PER_THREAD * cuda.blockDim.x + cuda.threadIdx.x
+    # All loads come before the first store: as far as the compiler knows a store could change what is loaded next.
+    slots = cuda.local.array(ENTRIES_PER_THREAD, np.int32)
     for turn in range(ENTRIES_PER_THREAD):
-        block = (chunk * ENTRIES_PER_THREAD + turn) * cuda.blockDim.x + cuda.threadIdx.x
+        block = mine + turn * cuda.blockDim.x
+        slots[turn] = words[first + block] if block < length else BAD
+    for turn in range(ENTRIES_PER_THREAD):
+        block = mine + turn * cuda.blockDim.x
         if block < blocks:
-            table[out + block] = words[first + block] if block < length else BAD
-            if levels:
-                # 255 is the byte of the int8 -1.
-                tables[levels_offset + out + block] = staging[bytes_in + block] if block < length else np.uint8(255)
+            table[out + block] = slots[turn]
+    if levels:
+        for turn in range(ENTRIES_PER_THREAD):
+            block = mine + turn * cuda.blockDim.x
+            # 255 is the byte of the int8 -1.
+            slots[turn] = staging[bytes_in + block] if block < length else 255
+        for turn in range(ENTRIES_PER_THREAD):
+            block = mine + turn * cuda.blockDim.x
+            if block < blocks:
+                tables[levels_offset + out + block] = slots[turn]
 
 
 def _scatter_twin(

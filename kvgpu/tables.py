@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kvgpu import gather
 from kvgpu.device.api import Access, DeviceError, Event, Memory, Stream
 from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
@@ -41,6 +42,7 @@ class Tables:
         self._refused = Fence()
         self.storage = TableStorage(self._device, layout, f"tables of batch {name} ({self._number})", manager.lock)
         self._staging = StagingPool(self._device, self._number, layout.staging_nbytes)
+        gather.prepare(layout.staging_nbytes)
         self._filled = self._fill()
 
     @property
