@@ -232,12 +232,15 @@ class Copies:
         """
         core = self._tx.core
         newer: dict[Request, None] = {}
-        for submission in self._submissions:
+        for nth, submission in enumerate(self._submissions):
             work = [core.fences.again(submission.done, REFUSED)]
             target, slots = submission.target, submission.target_slots
             target.fence[slots] = core.fences.merged(target.fence[slots], work)
-            back = target.page[slots]
-            self._join(np.concatenate([submission.numbers, back[back >= 0]]), work, newer)
+            back = target.page[slots][target.page[slots] >= 0]
+            self._join(np.concatenate([submission.numbers, back]), work, newer)
+            for earlier in self._submissions[:nth]:  # where those that are back had gone, and are put back from
+                gone = earlier.target_slots[np.isin(earlier.numbers, back)]
+                earlier.target.fence[gone] = core.fences.merged(earlier.target.fence[gone], work)
         self._put_back(newer)
         for request in newer:
             for blocks in request.groups:

@@ -159,7 +159,10 @@ def undo(base: State, reached: State) -> State:
     for made in reached.trace.submissions:
         for place, number in made.slots:
             state = fence_slot(state, place, number, made.work, read=False)
-        back = (p.id for p in state.pages.values() if (place_of(state, p), p.slot) in made.slots)
+        back = {p.id for p in state.pages.values() if (place_of(state, p), p.slot) in made.slots}
+        for other in reached.trace.submissions:  # what a page is put back from
+            for pid, (place, number) in zip(other.sources, other.slots, strict=True):
+                state = fence_slot(state, place, number, made.work, read=False) if pid in back else state
         for pid in dict.fromkeys((*made.sources, *back)):
             state, serial = fresh(state)
             page = state.pages[pid]
