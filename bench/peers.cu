@@ -34,18 +34,26 @@ extern "C" int copy_batched(const char* source, char* target, const int32_t* pai
 #endif
 }
 
+// A warp moves 4 KiB at a time, all loads before the first store. Pages are multiples of 4 KiB.
 __global__ void gather(const char* source, char* target, const int32_t* pairs, int pages, size_t page_bytes) {
-    for (int page = blockIdx.x; page < pages; page += gridDim.x) {
-        const uint4* from = reinterpret_cast<const uint4*>(source + size_t(pairs[2 * page]) * page_bytes);
-        uint4* to = reinterpret_cast<uint4*>(target + size_t(pairs[2 * page + 1]) * page_bytes);
-#pragma unroll 4
-        for (size_t i = threadIdx.x; i < page_bytes / 16; i += blockDim.x) to[i] = from[i];
+    const int lane = threadIdx.x & 31;
+    const size_t chunks = page_bytes >> 12;
+    const size_t warps = size_t(gridDim.x) * blockDim.x >> 5;
+    for (size_t chunk = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) >> 5; chunk < pages * chunks; chunk += warps) {
+        const size_t page = chunk / chunks, inside = (chunk - page * chunks) << 12;
+        const uint4* from = reinterpret_cast<const uint4*>(source + size_t(pairs[2 * page]) * page_bytes + inside) + lane;
+        uint4* to = reinterpret_cast<uint4*>(target + size_t(pairs[2 * page + 1]) * page_bytes + inside) + lane;
+        uint4 words[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) words[i] = from[32 * i];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) to[32 * i] = words[i];
     }
 }
 
 // A C++ kernel; `pairs` must be an address that the device can read.
 extern "C" int copy_kernel(const char* source, char* target, const int32_t* pairs, int pages, size_t page_bytes, int blocks, cudaStream_t stream) {
-    gather<<<blocks, 1024, 0, stream>>>(source, target, pairs, pages, page_bytes);
+    gather<<<blocks, 512, 0, stream>>>(source, target, pairs, pages, page_bytes);
     return int(cudaGetLastError());
 }
 

@@ -30,7 +30,7 @@ def main(figures: Path, out: Path) -> None:
         axis.set_title(f"{direction}: scattered pages (dashed: contiguous copy)", fontsize=9)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("GB/s")
-    axes[0].legend(fontsize=7, loc="upper left")
+    chart.legend(*axes[0].get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=len(WAYS), frameon=False)
     chart.savefig(out)
 
 
