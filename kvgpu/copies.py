@@ -236,7 +236,7 @@ class Copies:
             work = [core.fences.again(submission.done, REFUSED)]
             target, slots = submission.target, submission.target_slots
             target.fence[slots] = core.fences.merged(target.fence[slots], work)
-            back = target.page[slots][target.page[slots] >= 0]
+            back = target.page[submission.written][target.page[submission.written] >= 0]
             self._join(np.concatenate([submission.numbers, back]), work, newer)
             for earlier in self._submissions[:nth]:  # where those that are back had gone, and are put back from
                 gone = earlier.target_slots[np.isin(earlier.numbers, back)]
@@ -260,18 +260,21 @@ class Copies:
     def _put_back(self, newer: dict[Request, None]) -> None:
         """Copy back what undone submissions overwrote: from where an earlier one had copied it, or from what was saved."""
         core = self._tx.core
-        for nth, submission in enumerate(self._submissions):
+        reads: dict[tuple[SlotKey, int], list[Point]] = {}
+        for nth, submission in reversed(list(enumerate(self._submissions))):  # a slot is read from before it is put back itself
             pool = submission.target
             for slot in submission.written[pool.page[submission.written] >= 0].tolist():
                 page = int(pool.page[slot])
                 source = self._kept_copy(page, pool, slot, nth)
                 target = Side(np.array([slot], dtype=np.int32), pool)
                 # What it is put back from was ready before the copy that overwrote it ran.
-                waits = [("R4.8 put back after the undone copy", [submission.done])]
+                before = [submission.done, *reads.get((pool.key, slot), ())]
+                waits = [("R4.8 put back after the undone copy", before)]
                 done = core.copier.on_lane(source, target, waits, "R4.8 put back what was overwritten")
                 self._join(np.array([page], dtype=np.int32), [core.fences.again(done, RESTORED)], newer)
                 if source.pool is not None:
                     work = [core.fences.again(done, REFUSED)]
+                    reads.setdefault((source.pool.key, int(source.slots[0])), []).extend(work)
                     source.pool.fence[source.slots] = core.fences.merged(source.pool.fence[source.slots], work)
 
     def _kept_copy(self, page: int, pool: SlotPool, slot: int, before: int) -> Side:

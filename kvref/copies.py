@@ -45,7 +45,8 @@ def submit(
         return made_so_far
     counted, refused, queued = refuses(state, kind)
     if refused:
-        queued_state = replace(counted, trace=made_so_far.trace) if queued else counted
+        tried = (*state.trace.submissions, replace(made, refused=True))
+        queued_state = replace(counted, trace=replace(state.trace, submissions=tried)) if queued else counted
         raise Refused(
             queued_state, f"the {kind.value} of {len(made.sources)} page(s) was refused: repeat the call, or close a request"
         )
@@ -156,17 +157,23 @@ def undo(base: State, reached: State) -> State:
     state = replace(base, faults=reached.faults)
     for stream, pid, content in reached.trace.writes:  # what a failed call wrote stays
         state = write_page(state, stream, state.pages[pid], content)
-    for made in reached.trace.submissions:
-        for place, number in made.slots:
-            state = fence_slot(state, place, number, made.work, read=False)
-        back = {p.id for p in state.pages.values() if (place_of(state, p), p.slot) in made.slots}
-        for other in reached.trace.submissions:  # what a page is put back from
+    read: dict[tuple[Place, int], Work] = {}  # slots from which pages are put back: they are put back themselves behind that
+    for made in reversed(reached.trace.submissions):
+        works = {(place, number): join(made.work, read.get((place, number), NOTHING)) for place, number in made.slots}
+        for (place, number), work in works.items():
+            state = fence_slot(state, place, number, work, read=False)
+        back = {
+            p.id: works[at] for p in state.pages.values() if (at := (place_of(state, p), p.slot)) in works and not made.refused
+        }
+        for other in reached.trace.submissions:  # where a page that is back had gone
             for pid, (place, number) in zip(other.sources, other.slots, strict=True):
-                state = fence_slot(state, place, number, made.work, read=False) if pid in back else state
+                if pid in back:
+                    state = fence_slot(state, place, number, back[pid], read=False)
+                    read[place, number] = join(read.get((place, number), NOTHING), back[pid])
         for pid in dict.fromkeys((*made.sources, *back)):
             state, serial = fresh(state)
-            page = state.pages[pid]
-            state = put_page(state, replace(page, ready=join(page.ready, made.work), move=serial))
+            page, work = state.pages[pid], join(made.work, back.get(pid, NOTHING))
+            state = put_page(state, replace(page, ready=join(page.ready, work), move=serial))
             for owner in owners(state, page):
-                state = follow(state, owner.stream, made.work)
+                state = follow(state, owner.stream, work)
     return replace(state, trace=base.trace)

@@ -182,11 +182,15 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A copy submission of the operation under way: its work, its source pages, and the slots reserved for it."""
+    """A copy submission of the operation under way: its work, its source pages, and the slots reserved for it.
+
+    ``refused``: it is the one that was refused, after work was queued.
+    """
 
     work: Work
     sources: tuple[int, ...]
     slots: tuple[tuple[Place, int], ...]
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
