@@ -230,7 +230,7 @@ class Memory:
                 self.streams[op.request] = op.stream
             case AdmitGeneration() if outcome.error in (None, ErrorKind.COPY_FAILED):
                 self.streams.setdefault(op.request, "exec")
-            case Iterate() if outcome.error is None:
+            case Iterate():  # an error may come after requests were resumed; until they are, their stream plays no part
                 for entry in op.requests:
                     self.streams.setdefault(entry.request, "exec")
 
