@@ -236,7 +236,9 @@ def end_committing(core: Core, request: Request) -> None:
 def suspend_request(core: Core, request: Request) -> None:
     """Suspend an active request (R3.10)."""
     with Transaction(core, core.scope()) as tx:
-        tx.fence_slots(_every_page(request), released_work(core, request))
+        # Of pages that it keeps though they are stale it let go before (R3.7): the work since then has no part in them.
+        locked = joined([request.locked_pages(group) for group in range(request.group_count)])
+        tx.fence_slots(locked, released_work(core, request))
         suspend(tx, request)
         core.counters.suspended()
         tx.commit()
