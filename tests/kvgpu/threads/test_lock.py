@@ -1,4 +1,4 @@
-"""The manager's lock: who waits for whom. No test sleeps: the lock's hook tells when a thread has reached it."""
+"""The manager's lock: who waits for whom (R12.1). No test sleeps: the lock's hook tells when a thread has reached it (R12.2)."""
 
 from __future__ import annotations
 

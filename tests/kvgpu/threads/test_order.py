@@ -1,4 +1,4 @@
-"""Eight threads over shared prefixes: what they did is what some order of the reference allows, and the lock knows which."""
+"""R12.1. Eight threads over shared prefixes: what they did is what some order of the reference allows, and the lock knows which."""
 
 from __future__ import annotations
 

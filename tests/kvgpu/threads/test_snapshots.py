@@ -1,4 +1,4 @@
-"""Snapshots that are taken while other threads change what they show: each is of one moment, and its version names it."""
+"""R12.1. Snapshots that are taken while other threads change what they show: each is of one moment, and its version names it."""
 
 from __future__ import annotations
 
