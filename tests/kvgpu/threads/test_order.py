@@ -1,4 +1,4 @@
-"""R12.1. Eight threads over shared prefixes: what they did is what some order of the reference allows, and the lock knows which."""
+"""Eight threads over shared prefixes: what they did is what some order of the reference allows (R12.1); the lock knows which."""
 
 from __future__ import annotations
 
