@@ -11,7 +11,7 @@ from kvgpu.core import Core, Scope
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
 from kvgpu.fences import Point
 from kvgpu.growth import set_lengths
-from kvgpu.lifecycle import behind, suspend
+from kvgpu.lifecycle import behind, every_locked_page, every_page, suspend
 from kvgpu.offloading import HOST, bring_up, joined, offload, slot_counts
 from kvgpu.pages import NO_PAGE
 from kvgpu.prefix_tree import Node
@@ -237,27 +237,22 @@ def suspend_request(core: Core, request: Request) -> None:
     """Suspend an active request (R3.10)."""
     with Transaction(core, core.scope()) as tx:
         # Of pages that it keeps though they are stale it let go before (R3.7): the work since then has no part in them.
-        locked = joined([request.locked_pages(group) for group in range(request.group_count)])
-        tx.fence_slots(locked, released_work(core, request))
+        tx.fence_slots(every_locked_page(request), released_work(core, request))
         suspend(tx, request)
         core.counters.suspended()
         tx.commit()
 
 
-def _every_page(request: Request) -> Int32:
-    return joined([request.pages(group) for group in range(request.group_count)])
-
-
 def close(core: Core, request: Request) -> None:
     """Stop committing, release everything (R3.10). The caller has seen to its batch."""
     with Transaction(core, core.scope()) as tx:
-        tx.fence_slots(_every_page(request), released_work(core, request))
+        tx.fence_slots(every_page(request), released_work(core, request))
         if request.active:
             suspend(tx, request)
         if request.committing:
             publish_rest(tx, request)
             stop_committing(tx, request)
-        tx.release(_every_page(request), request)
+        tx.release(every_page(request), request)
         request.tail.tails.discard(request.uid)
         request.status = RequestStatus.CLOSED
         tx.touch(request)

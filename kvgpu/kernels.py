@@ -121,9 +121,9 @@ def copy_pages_twin(source: Bytes, target: Bytes, descriptor: Bytes, pages: int,
 
 
 COPY_PAGES = Kernel("copy_pages", _copy_pages_cuda, copy_pages_twin)
+"""Arguments: source memory, target memory, descriptor memory, number of pages, number of segments."""
 COPY_PAGES_ARRAYS = (True, True, True, False, False)
 """Which arguments of ``COPY_PAGES`` are memory."""
-"""Arguments: source memory, target memory, descriptor memory, number of pages, number of segments."""
 
 
 def blocks_for(nbytes: int) -> int:

@@ -254,10 +254,19 @@ def _activate(
 # ---- suspend, prefetch -----------------------------------------------------------------------------------------------
 
 
+def every_locked_page(request: Request) -> Int32:
+    """The page numbers that a request has locked, in all groups."""
+    return joined([request.locked_pages(group) for group in range(request.group_count)])
+
+
+def every_page(request: Request) -> Int32:
+    """The page numbers that a request keeps, locked or not, in all groups."""
+    return joined([request.pages(group) for group in range(request.group_count)])
+
+
 def suspend(tx: Transaction, request: Request) -> None:
     """Locks become holds (R3.10). The caller fences the slots (R7.4)."""
-    numbers = joined([request.locked_pages(group) for group in range(request.group_count)])
-    tx.unlock(numbers, not request.decoding)
+    tx.unlock(every_locked_page(request), not request.decoding)
     for own in request.groups:
         own.locked[:] = False
         own.changed()
@@ -272,7 +281,7 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             pages = core.pages
             wanted = _find(core, request)
             # Nothing of its own moves down, what is left alone included.
-            tx.room.pin(joined([request.pages(group) for group in range(request.group_count)]))
+            tx.room.pin(every_page(request))
             stay = wanted.history if request.decoding else NONE
             rest = wanted.numbers[~np.isin(wanted.numbers, stay)]
             up = rest[pages.level[rest] != GPU] if level == GPU else NONE

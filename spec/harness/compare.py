@@ -277,9 +277,3 @@ def inconsistencies(side: Side, comparison: Comparison) -> Iterator[Difference]:
 def named(side: Side, page: int | None) -> str:
     """A page of a side for the reader."""
     return "no page" if page is None else page_name(side.now.pages[page])
-
-
-def touch_names(comparison: Comparison) -> dict[str, int]:
-    """The last step that touched each page, by the page's name in the reference."""
-    index = comparison.reference.now
-    return {page_name(index.pages[n]): comparison.shared.touched_pages[key] for n, key in enumerate(index.keys)}
