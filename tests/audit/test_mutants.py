@@ -6,6 +6,7 @@ import ast
 import re
 from functools import cache, partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
@@ -55,16 +56,18 @@ def _load(path: str) -> dict[str, Scenario]:
 @cache
 def _sites() -> frozenset[Site]:
     """Every site that a run of the suite sees, without looking at anything between the steps."""
-    from kvgpu.device.sites import seen_sites
+    from kvgpu.device import sites
 
     scenarios, problems = load_paths(scenario_files([suite_path()]))
     assert not problems
-    for scenario in scenarios:
-        system = _named("kvgpu").factory(setup_for(scenario, OPTIONS))
-        for step in scenario.steps:
-            system.apply(step.op)
-        system.close()
-    return seen_sites()
+    # Other tests of this process have devices and sites of their own.
+    with mock.patch.object(sites, "_seen", set()):
+        for scenario in scenarios:
+            system = _named("kvgpu").factory(setup_for(scenario, OPTIONS))
+            for step in scenario.steps:
+                system.apply(step.op)
+            system.close()
+        return sites.seen_sites()
 
 
 def _noticed(mutant: Mutant, scenario: Scenario, **more: str) -> bool:
