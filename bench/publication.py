@@ -10,7 +10,7 @@ import numpy as np
 from kvgpu.batch import Batch
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
-from kvgpu.publication import pack, publication
+from kvgpu.publication import packing, publication
 from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 TOKENS = 64
@@ -84,10 +84,11 @@ def measure(device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: 
         numbers = np.arange(dirty, dtype=np.int32)
         staging = device.allocate("pinned", batch.tables.layout.staging_nbytes, "assembled before")
         what = publication(range(dirty), members, batch.groups)
-        pack(what, staging.host_array(), False)
+        with packing(what, staging.host_array(), False):
+            pass
 
         def ours(what: object = what, staging: object = staging, dirty: int = dirty) -> None:
-            batch.tables._scatter(stream, staging, range(dirty), what.total, (), "bench")  # type: ignore[arg-type, attr-defined]
+            batch.tables._scatter(stream, staging, range(dirty), what.room, (), "bench")  # type: ignore[arg-type, attr-defined]
             device.record(stream, "bench")  # type: ignore[arg-type]
 
         def make_dirty(members: object = members) -> None:
@@ -96,7 +97,8 @@ def measure(device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: 
             device.settle()
 
         def assemble(members: object = members, staging: object = staging, dirty: int = dirty) -> None:
-            pack(publication(range(dirty), members, batch.groups), staging.host_array(), False)  # type: ignore[arg-type, attr-defined]
+            with packing(publication(range(dirty), members, batch.groups), staging.host_array(), False):  # type: ignore[arg-type, attr-defined]
+                pass
 
         per_row = (table, counts, pointers, count_pointers, numbers.ctypes.data, dirty, groups, rows, blocks, handle)
         whole = (table, counts, pointers, count_pointers, groups, rows, blocks, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvgpu.batch_lengths import batch_lengths
 from kvgpu.device.api import Event, Stream
@@ -23,8 +23,7 @@ EMPTY = (-1, 0)
 """What an empty row publishes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowWords:
+class RowWords(NamedTuple):
     """What a row last published: the ``number``-th row of a publication."""
 
     publication: Publication
@@ -55,6 +54,7 @@ class Batch:
         self.name = name
         self.rows = rows
         self.blocks = blocks
+        self._tokens = blocks * manager.layout.tokens_per_block
         self.levels = levels
         self.groups = tuple(group.number for group in manager.layout.groups if not group.ssm)
         self._manager = manager
@@ -146,7 +146,7 @@ class Batch:
         return row
 
     def _must_fit(self, request: Request) -> None:
-        if request.blocks > self.blocks:
+        if request.capacity > self._tokens:
             raise InvalidArgument(
                 f"request {request.name!r} has {request.blocks} blocks, more than the {self.blocks} of batch {self.name!r}: "
                 f"shrink it or make a larger batch"
@@ -187,9 +187,7 @@ class Batch:
             for member in self._members:
                 if member is not None:
                     self._must_fit(member)
-            self._manager.retry_deferred(
-                member for member in self._members if member is not None and member.active and member.decoding
-            )
+            self._manager.retry_deferred(member for member in self._members if member is not None)
             rows = self._dirty_rows()
             if rows:
                 self._upload(stream, rows)
@@ -240,8 +238,11 @@ class Batch:
 
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
         members = [self._members[row] for row in rows]
-        ready = self._manager.readiness(member for member in members if member is not None)
-        words = self.tables.publish(stream, ready, lambda: publication(rows, members, self.groups))
+        words = self.tables.publish(
+            stream,
+            lambda: publication(rows, members, self.groups),
+            lambda: self._manager.readiness(member for member in members if member is not None),
+        )
         for number, (row, member) in enumerate(zip(rows, members, strict=True)):
             self._words[row] = RowWords(words, number)
             self._written[row] = EMPTY if member is None else (member.uid, member.version)
@@ -265,7 +266,7 @@ class Batch:
                 if member is not None and member.active:
                     assert member.stream is not None
                     manager.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
-            rows = [(words.publication, words.number) for words in self._words if words is not None]
+            rows = [words for words in self._words if words is not None]
             members = [member for member in self._members if member is not None]
             manager.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
 
@@ -280,9 +281,7 @@ class Batch:
         with manager.exclusive():
             self._must_be_open()
             self._no_capture("resize")
-            lengths = batch_lengths(
-                self.name, self._members, self.blocks * manager.layout.tokens_per_block, capacities, histories
-            )
+            lengths = batch_lengths(self.name, self._members, self._tokens, capacities, histories)
             results: list[bool | None] = []
             refused: CopyFailed | None = None
             for member, (capacity, history) in zip(self._members, lengths, strict=True):

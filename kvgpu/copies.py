@@ -220,7 +220,9 @@ class Copies:
                 for group in np.unique(pages.group[numbers]).tolist():
                     mine = pages.group[numbers] == group
                     own = numbers[mine]
-                    owner.groups[group].moved(own, pages.block[own], pages.slot[own], level, was[mine], ready)
+                    owner.groups[group].moved(
+                        own, pages.block[own], pages.slot[own], level, self._tx.core.fences, was[mine], ready
+                    )
             else:
                 for blocks in owner.groups:
                     blocks.changed()

@@ -1,10 +1,12 @@
-"""Many arrays one behind the other into one, with several threads where that is worth it."""
+"""Many arrays into one, with several threads where that is worth it."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import addressof, c_char
 from functools import cache
 from typing import Any
 
@@ -62,21 +64,37 @@ def _copier() -> Any:
     return numba.njit("void(int64[::1], int64[::1], int64[::1])", nogil=True)(copy)
 
 
-def gather(parts: Sequence[npt.NDArray[Any]], ends: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
-    """Copy ``parts``, contiguous, into ``out``. ``ends[n]``: where part ``n`` ends in it; the last end is its length."""
+def gather(
+    parts: Sequence[npt.NDArray[Any]], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], out: npt.NDArray[Any]
+) -> Callable[[], object]:
+    """Copy the first ``lengths[n]`` elements of each of ``parts``, contiguous, to ``out[starts[n]:]``; the starts ascend.
+
+    Threads may be at work still. Returns a function that waits for them: nothing that is named here may change before that.
+    """
     if out.nbytes < PARALLEL_FROM:
-        np.concatenate(parts, out=out)
-        return
+        for part, length, start in zip(parts, lengths.tolist(), starts.tolist(), strict=True):
+            out[start : start + length] = part[:length]
+        return _nothing
     # Cut at whole parts, as evenly as their lengths allow.
     threads = min(MAX_THREADS, os.cpu_count() or 1)
-    cuts = np.searchsorted(ends, np.linspace(0, len(out), threads + 1)[1:-1], side="right")
+    cuts = np.searchsorted(starts, np.linspace(0, len(out), threads + 1)[1:-1])
     bounds = [0, *cuts.tolist(), len(parts)]
-    sources = np.fromiter((part.ctypes.data for part in parts), np.int64, len(parts))
-    sizes = np.diff(ends, prepend=0).astype(np.int64) * out.itemsize
-    targets = out.ctypes.data + ends.astype(np.int64) * out.itemsize - sizes
+    sources = np.fromiter(map(_address, parts), np.int64, len(parts))
+    sizes = lengths.astype(np.int64) * out.itemsize
+    targets = out.ctypes.data + starts.astype(np.int64) * out.itemsize
     copy = _copier()
 
     def piece(first: int, end: int) -> None:
         copy(targets[first:end], sources[first:end], sizes[first:end])
 
-    list(_threads().map(piece, bounds, bounds[1:]))
+    pieces = [_threads().submit(piece, *cut) for cut in itertools.pairwise(bounds)]
+    return lambda: [one.result() for one in pieces]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _address(part: Any) -> int:
+    # A third of the time of ``part.ctypes.data``.
+    return addressof(c_char.from_buffer(part)) if part.size else 0

@@ -213,16 +213,16 @@ def enter_decode(core: Core, request: Request) -> bool:
     return True
 
 
-def retry_deferred(core: Core, request: Request) -> bool:
-    """Move the deferred pages that may move, all or nothing (R8.4). Whether any moved. ``OutOfPages``, ``CopyFailed``."""
-    if not (request.active and request.decoding and request.maybe_deferred):
-        return False
+def retry_deferred(core: Core, request: Request) -> None:
+    """Move the deferred pages of an active decoding request that may move, all or nothing (R8.4).
+
+    Raises ``OutOfPages`` and ``CopyFailed``.
+    """
     eligible = eligible_pages(core, request, 0, request.history_blocks)
     numbers = movable(core, eligible, 0)
     if numbers.size:
         move_to_host(core, numbers, f"deferred pages of {request.name}")
     request.maybe_deferred = len(numbers) < len(eligible)
-    return bool(numbers.size)
 
 
 def move_to_host(core: Core, numbers: Int32, what: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -454,17 +455,19 @@ class Manager:
         """
         with self._lock.exclusive():
             for request in requests:
-                growth.retry_deferred(self._core, request)
+                if request.maybe_deferred and request.active and request.decoding:
+                    growth.retry_deferred(self._core, request)
 
     def readiness(self, requests: Iterable[Request]) -> tuple[Point, ...]:
         """The readiness of all mapped pages that stand in tables, SSM states apart, one point a stream (R7.5)."""
         with self._lock.exclusive():
-            numbers: set[int] = set()
+            pages, fences = self._core.pages, self._core.fences
+            found: set[Point] = set()  # the groups of a request mostly wait for the same
             for request in requests:
                 for blocks, ssm in zip(request.groups, request.ssm, strict=True):
                     if not ssm:
-                        numbers.update(blocks.readiness(self._core.pages))
-            return self._core.fences.points(np.fromiter(numbers, np.int32, len(numbers)))
+                        found.update(blocks.readiness(pages, fences).points)
+            return Fence(sorted(found, key=attrgetter("number"))).points
 
     def undone(self, request: Request, version: int) -> None:
         """Note that an operation of several parts has undone all that it did to a request: its version is the old one."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.gather import gather
-from kvgpu.publish_kernels import sections
+from kvgpu.publish_kernels import padded, sections
 from kvgpu.request import Request
 
 Int32 = npt.NDArray[np.int32]
 Int8 = npt.NDArray[np.int8]
-NOTHING = (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8), 0)
+NO_ENTRIES = np.empty(0, dtype=np.int32)
+NO_LEVELS = np.empty(0, dtype=np.int8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,8 @@ class Publication:
     """The contents of one publication of ``n`` rows. A row keeps it for as long as it shows it.
 
     ``rows[n]``: the rows written. ``lengths[n, groups]``, ``counts[n, groups]``: entries and eligible counts. ``entries``,
-    ``levels``: the slots and levels of each row and group, row by row; blocks behind them are BAD. They are the members' own
-    arrays, which change no more: nothing is copied.
+    ``levels``: arrays that begin with the slots and levels of each row and group, row by row; blocks behind them are BAD. They
+    are the members' own arrays, which change no more: nothing is copied.
     """
 
     rows: Int32
@@ -33,14 +35,14 @@ class Publication:
     levels: Sequence[Int8]
 
     @property
-    def total(self) -> int:
-        """How many entries there are."""
-        return int(self.lengths.sum())
+    def room(self) -> int:
+        """How many entries the packed form has."""
+        return int(padded(self.lengths).sum())
 
     def row(self, number: int, group: int) -> tuple[Int32, Int8, int]:
         """Slots, levels and eligible count of the ``number``-th row written, in the ``group``-th group of the tables."""
-        place = number * self.counts.shape[1] + group
-        return self.entries[place], self.levels[place], int(self.counts[number, group])
+        place, length = number * self.counts.shape[1] + group, int(self.lengths[number, group])
+        return self.entries[place][:length], self.levels[place][:length], int(self.counts[number, group])
 
 
 def publication(rows: Sequence[int], members: Sequence[Request | None], groups: Sequence[int]) -> Publication:
@@ -48,34 +50,43 @@ def publication(rows: Sequence[int], members: Sequence[Request | None], groups: 
     entries: list[Int32] = []
     levels: list[Int8] = []
     counts: list[int] = []
+    lengths: list[int] = []
     for member in members:
-        for group in groups:
+        if member is None:
             # An empty row is all BAD, with counts of 0.
-            shown = NOTHING if member is None else member.shown(group)
-            entries.append(shown[0])
-            levels.append(shown[1])
-            counts.append(shown[2])
+            entries += [NO_ENTRIES] * len(groups)
+            levels += [NO_LEVELS] * len(groups)
+            counts += [0] * len(groups)
+            lengths.append(0)
+        else:
+            member.show(groups, entries, levels, counts)
+            lengths.append(0 if member.closed else member.blocks)
     shape = (len(rows), len(groups))
     return Publication(
         np.array(rows, dtype=np.int32),
-        np.fromiter(map(len, entries), np.int32, len(entries)).reshape(shape),
+        np.repeat(np.array(lengths, dtype=np.int32), len(groups)).reshape(shape),
         np.array(counts, dtype=np.int32).reshape(shape),
         entries,
         levels,
     )
 
 
-def pack(what: Publication, staging: npt.NDArray[np.uint8], with_levels: bool) -> None:
-    """Copy a publication into ``staging``, in the form of ``publish_kernels``."""
-    dirty, groups = what.lengths.shape
+@contextmanager
+def packing(what: Publication, staging: npt.NDArray[np.uint8], with_levels: bool) -> Iterator[None]:
+    """Copy a publication into ``staging``, in the form of ``publish_kernels``. It is there at the end of the ``with`` block.
+
+    Other work can be done inside the block while threads copy.
+    """
     lengths = what.lengths.reshape(-1)
-    ends = np.cumsum(lengths, dtype=np.int32)
-    packed = sections(staging, dirty, groups, what.total, with_levels)
-    packed.rows[:] = what.rows
-    packed.starts[:] = ends - lengths
-    packed.lengths[:] = lengths
-    packed.counts[:] = what.counts.reshape(-1)
-    if lengths.size:  # SSM groups alone have no tables
-        gather(what.entries, ends, packed.entries)
+    room = padded(lengths)
+    starts = np.cumsum(room, dtype=np.int32) - room
+    packed = sections(staging, lengths.size, what.room, with_levels)
+    packed.heads[:, 0] = np.repeat(what.rows, what.lengths.shape[1])
+    packed.heads[:, 1] = starts
+    packed.heads[:, 2] = lengths
+    packed.heads[:, 3] = what.counts.reshape(-1)
+    with ExitStack() as threads:
+        threads.callback(gather(what.entries, lengths, starts, packed.entries))
         if with_levels:
-            gather(what.levels, ends, packed.levels)
+            threads.callback(gather(what.levels, lengths, starts, packed.levels))
+        yield

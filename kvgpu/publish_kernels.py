@@ -1,13 +1,12 @@
 """Publication on the device: one packed upload in mapped staging memory, one kernel that scatters it (R8.4).
 
-The packed form of ``n`` dirty rows of ``groups`` groups, in staging memory, all sections of int32 but the last:
+The packed form of ``n`` dirty rows of ``groups`` groups, in staging memory:
 
-* ``rows[n]``: the row numbers;
-* ``starts[n * groups]``: where the entries of (dirty row, group) begin in ``entries``;
-* ``lengths[n * groups]``: how many there are; blocks behind them get BAD (R1.9);
-* ``counts[n * groups]``: the eligible counts, for ``num_blocks`` (R8.5);
-* ``entries[total]``: slot numbers;
-* ``levels[total]``, int8, only with ``page_level``.
+* ``heads[n * groups, 4]``, int32, for each (dirty row, group): the row number, where its entries begin in ``entries``, how many
+  there are (blocks behind them get BAD, R1.9), and the eligible count, for ``num_blocks`` (R8.5);
+* ``entries[total]``, int32: slot numbers. Each (dirty row, group) begins at a multiple of ``UNIT``, so that they are read 16
+  bytes at a time; what fills the gaps means nothing;
+* ``levels[total]``, int8, only with ``page_level``; laid out as ``entries``.
 
 The tables of all groups lie in one range of device memory, see :class:`TableLayout`.
 """
@@ -21,22 +20,38 @@ import numba.cuda
 import numpy as np
 import numpy.typing as npt
 
+from kvgpu import wide_copy
 from kvgpu.device.api import Kernel
 
 cuda: Any = numba.cuda
+load16: Any = wide_copy.load16
+store16: Any = wide_copy.store16
 
 THREADS = 256
 """Threads of a block of the scatter kernel."""
-ENTRIES_PER_THREAD = 8
-"""Entries that one thread writes: several loads over the bus in flight at once."""
+UNIT = 4
+"""Entries that a thread reads at a time: 16 bytes."""
+TURNS = 2
+"""Units of one thread: its loads over the bus are in flight together."""
+HEAD = 4
+"""Words of a head."""
 ALIGN = 256
 """Bytes to which each section of the tables is aligned."""
 BAD = -1
 """The unused index and the level of no page (R1.9, R8.1)."""
+ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+LOW = np.uint64(0xFFFF_FFFF)
+HIGH = np.uint64(0xFFFF_FFFF_0000_0000)
+WORD = np.uint64(32)
 
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGN) * ALIGN
+
+
+def padded(entries: npt.NDArray[np.int32] | int) -> Any:
+    """Numbers of entries up to the next multiple of ``UNIT``: the room that they take in the packed form."""
+    return -(-entries // UNIT) * UNIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ class TableLayout:
     @property
     def staging_nbytes(self) -> int:
         """The size of a staging buffer that holds a publication of every row."""
-        return packed_size(self.rows * self.groups, self.rows, self.groups * self.rows * self.blocks, self.levels)
+        return packed_size(self.rows * self.groups, self.groups * self.rows * padded(self.blocks), self.levels)
 
     def page_table(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
         """The view ``[groups, rows, blocks]`` of the page tables in an array over all bytes."""
@@ -94,33 +109,26 @@ class TableLayout:
             self.page_level(memory).fill(BAD)
 
 
-def packed_size(pairs: int, rows: int, entries: int, levels: bool) -> int:
-    """The bytes of a packed publication, up to a multiple of ``ALIGN``; ``pairs`` is dirty rows times groups."""
-    return _aligned(4 * (rows + 3 * pairs + entries) + (entries if levels else 0))
+def packed_size(pairs: int, entries: int, levels: bool) -> int:
+    """The bytes of a packed publication of ``pairs`` (dirty row, group) and ``entries`` entries, padded."""
+    return _aligned(4 * (HEAD * pairs + entries) + (entries if levels else 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """The sections of a packed publication, as views of its staging memory (shapes: see the module's text)."""
 
-    rows: npt.NDArray[np.int32]
-    starts: npt.NDArray[np.int32]
-    lengths: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int32]
+    heads: npt.NDArray[np.int32]
     entries: npt.NDArray[np.int32]
     levels: npt.NDArray[np.int8]
 
 
-def sections(staging: npt.NDArray[np.uint8], rows: int, groups: int, entries: int, levels: bool) -> Packed:
-    """The sections for ``rows`` dirty rows and ``entries`` entries, over ``staging`` (uint8, large enough)."""
+def sections(staging: npt.NDArray[np.uint8], pairs: int, entries: int, levels: bool) -> Packed:
+    """The sections for ``pairs`` (dirty row, group) and ``entries`` entries, padded, over ``staging`` (uint8, large enough)."""
     words = staging.view(np.int32)
-    pairs = rows * groups
-    first = rows + 3 * pairs
+    first = HEAD * pairs
     return Packed(
-        rows=words[:rows],
-        starts=words[rows : rows + pairs],
-        lengths=words[rows + pairs : rows + 2 * pairs],
-        counts=words[rows + 2 * pairs : first],
+        heads=words[:first].reshape(pairs, HEAD),
         entries=words[first : first + entries],
         levels=staging[4 * (first + entries) :][: entries if levels else 0].view(np.int8),
     )
@@ -129,7 +137,7 @@ def sections(staging: npt.NDArray[np.uint8], rows: int, groups: int, entries: in
 def _scatter(
     staging: Any,
     tables: Any,
-    dirty: int,
+    pairs: int,
     groups: int,
     rows: int,
     blocks: int,
@@ -139,46 +147,72 @@ def _scatter(
     levels: int,
     chunks: int,
 ) -> None:
-    # ``chunks`` blocks of threads share one (dirty row, group); neighbouring threads take neighbouring blocks.
+    # ``chunks`` blocks of threads share one (dirty row, group); neighbouring threads take neighbouring units.
     pair = cuda.blockIdx.x // chunks
     chunk = cuda.blockIdx.x % chunks
-    pairs = dirty * groups
-    words = staging.view(np.int32)
-    table = tables.view(np.int32)
-    row = words[pair // groups]
+    words = staging.view(np.uint32)
+    table = tables.view(np.uint32)
+    # A small read over the bus costs as much as a large one, so a block of threads reads its head once.
+    head = cuda.shared.array(HEAD, np.int32)
+    if cuda.threadIdx.x < HEAD:
+        head[cuda.threadIdx.x] = words[HEAD * pair + cuda.threadIdx.x]
+    cuda.syncthreads()
     group = pair % groups
-    start = words[dirty + pair]
-    length = words[dirty + pairs + pair]
-    first = dirty + 3 * pairs + start
+    row = head[0]
+    start = head[1]
+    length = head[2]
     out = (group * rows + row) * blocks
     if chunk == 0 and cuda.threadIdx.x == 0:
-        table[counts_offset // 4 + group * rows + row] = words[dirty + 2 * pairs + pair]
-    bytes_in = 4 * (dirty + 3 * pairs + entries) + start
-    mine = chunk * ENTRIES_PER_THREAD * cuda.blockDim.x + cuda.threadIdx.x
-    # All loads come before the first store: as far as the compiler knows a store could change what is loaded next.
-    slots = cuda.local.array(ENTRIES_PER_THREAD, np.int32)
-    for turn in range(ENTRIES_PER_THREAD):
-        block = mine + turn * cuda.blockDim.x
-        slots[turn] = words[first + block] if block < length else BAD
-    for turn in range(ENTRIES_PER_THREAD):
-        block = mine + turn * cuda.blockDim.x
-        if block < blocks:
-            table[out + block] = slots[turn]
-    if levels:
-        for turn in range(ENTRIES_PER_THREAD):
-            block = mine + turn * cuda.blockDim.x
-            # 255 is the byte of the int8 -1.
-            slots[turn] = staging[bytes_in + block] if block < length else 255
-        for turn in range(ENTRIES_PER_THREAD):
-            block = mine + turn * cuda.blockDim.x
+        table[counts_offset // 4 + group * rows + row] = head[3]
+    bytes_in = 4 * (HEAD * pairs + start)
+    stride = UNIT * cuda.blockDim.x
+    mine = chunk * TURNS * stride + UNIT * cuda.threadIdx.x
+    # All loads come before the first store, so that they are under way together.
+    low = cuda.local.array(TURNS, np.uint64)
+    high = cuda.local.array(TURNS, np.uint64)
+    for turn in range(TURNS):
+        block = mine + turn * stride
+        low[turn] = ALL
+        high[turn] = ALL
+        if block < length:
+            unit = load16(staging, bytes_in + 4 * block)
+            low[turn] = unit[0]
+            high[turn] = unit[1]
+    for turn in range(TURNS):
+        block = mine + turn * stride
+        left = length - block
+        # What follows the last entry of a row is BAD.
+        if left == 1:
+            low[turn] |= HIGH
+        if left <= 2:
+            high[turn] = ALL
+        if left == 3:
+            high[turn] |= HIGH
+        if blocks % UNIT == 0:
             if block < blocks:
-                tables[levels_offset + out + block] = slots[turn]
+                store16(tables, 4 * (out + block), (low[turn], high[turn]))
+        else:
+            for place in range(UNIT):
+                if block + place < blocks:
+                    both = low[turn] if place < 2 else high[turn]
+                    table[out + block + place] = both >> WORD if place % 2 else both & LOW
+    if levels:
+        first = HEAD * pairs + entries + start // UNIT
+        for turn in range(TURNS):
+            block = mine + turn * stride
+            low[turn] = words[first + block // UNIT] if block < length else LOW
+        for turn in range(TURNS):
+            block = mine + turn * stride
+            for place in range(UNIT):
+                if block + place < blocks:
+                    level = low[turn] >> np.uint64(8 * place) if block + place < length else LOW
+                    tables[levels_offset + out + block + place] = level & np.uint64(255)
 
 
 def _scatter_twin(
     staging: npt.NDArray[np.uint8],
     tables: npt.NDArray[np.uint8],
-    dirty: int,
+    pairs: int,
     groups: int,
     rows: int,
     blocks: int,
@@ -188,21 +222,22 @@ def _scatter_twin(
     levels: int,
     chunks: int,
 ) -> None:
-    packed = sections(staging, dirty, groups, entries, bool(levels))
+    packed = sections(staging, pairs, entries, bool(levels))
     layout = TableLayout(groups, rows, blocks, bool(levels))
-    row_of = np.repeat(packed.rows, groups)
-    group_of = np.tile(np.arange(groups), dirty)
-    layout.num_blocks(tables)[group_of, row_of] = packed.counts
-    pair_of = np.repeat(np.arange(dirty * groups), packed.lengths)
-    block_of = np.arange(entries) - packed.starts[pair_of]
+    row_of, starts, lengths, counts = packed.heads.T
+    group_of = np.arange(pairs) % groups
+    layout.num_blocks(tables)[group_of, row_of] = counts
+    pair_of = np.repeat(np.arange(pairs), lengths)
+    block_of = np.arange(pair_of.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    source = starts[pair_of] + block_of
     target = group_of[pair_of], row_of[pair_of], block_of
     table = layout.page_table(tables)
-    table[:, packed.rows] = BAD
-    table[target] = packed.entries
+    table[:, row_of] = BAD
+    table[target] = packed.entries[source]
     if levels:
         level = layout.page_level(tables)
-        level[:, packed.rows] = BAD
-        level[target] = packed.levels
+        level[:, row_of] = BAD
+        level[target] = packed.levels[source]
 
 
 SCATTER = Kernel("publish_scatter", _scatter, _scatter_twin)
@@ -213,5 +248,5 @@ SCATTER_ARRAYS = (True, True) + 9 * (False,)
 
 def scatter_shape(layout: TableLayout, dirty: int) -> tuple[int, int]:
     """``(blocks of threads, chunks)`` for a scatter of ``dirty`` rows: ``chunks`` thread blocks each (row, group)."""
-    chunks = -(-layout.blocks // (THREADS * ENTRIES_PER_THREAD))
+    chunks = -(-layout.blocks // (THREADS * UNIT * TURNS))
     return dirty * layout.groups * chunks, chunks

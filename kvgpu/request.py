@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from kvgpu.device.api import Stream
 from kvgpu.fences import Fence, FenceTable
 from kvgpu.pages import NO_PAGE, PageTable
 from kvgpu.prefix_tree import Node
+from kvgpu.readiness import Readiness
 from spec.observation import BAD, Phase, RequestStatus
 
 Int32 = npt.NDArray[np.int32]
@@ -56,7 +57,7 @@ class GroupBlocks:
     ``NO_PAGE``.
     """
 
-    __slots__ = ("_held", "_index", "_level", "_on_host", "_ready", "_view_valid", "kept", "locked", "page")
+    __slots__ = ("_held", "_index", "_level", "_on_host", "_readiness", "_view_valid", "kept", "locked", "page")
 
     def __init__(self) -> None:
         """No blocks."""
@@ -68,7 +69,7 @@ class GroupBlocks:
         self._view_valid = [True]
         self._held = False
         self._on_host: int | None = 0
-        self._ready: dict[int, int] | None = {}
+        self._readiness = Readiness()
 
     def reserve(self, blocks: int, beams: int) -> None:
         """Make room for more blocks or beam rows."""
@@ -83,18 +84,20 @@ class GroupBlocks:
         self._index = [np.full(new_room, BAD, dtype=np.int32) for _ in range(page.shape[0])]
         self._level = [np.full(new_room, BAD, dtype=np.int8) for _ in range(page.shape[0])]
         self._view_valid = [False] * page.shape[0]
-        self._on_host = self._ready = None
+        self._on_host = None
+        self._readiness.forget()
 
     def changed(self) -> None:
         """What the views show, and what they wait for, must be worked out anew."""
         self._view_valid = [False] * len(self._view_valid)
-        self._on_host = self._ready = None
+        self._on_host = None
+        self._readiness.forget()
 
     def readiness_changed(self) -> None:
         """What mapped pages wait for must be worked out anew."""
-        self._ready = None
+        self._readiness.forget()
 
-    def moved(self, numbers: Int32, blocks: Int32, slots: Int32, level: int, was: Int32, ready: int) -> None:
+    def moved(self, numbers: Int32, blocks: Int32, slots: Int32, level: int, fences: FenceTable, was: Int32, ready: int) -> None:
         """Pages moved, and those of them that are locked here are in beam row 0: keep what is known in step, at their cost alone.
 
         ``was``: the fence of each before; ``ready``: that of all now.
@@ -104,12 +107,7 @@ class GroupBlocks:
         blocks, slots, was = blocks[mine], slots[mine], was[mine]
         if not blocks.size:
             return
-        if self._ready is not None:
-            for number, count in zip(*(part.tolist() for part in np.unique(was, return_counts=True)), strict=True):
-                self._ready[number] -= count
-                if not self._ready[number]:
-                    del self._ready[number]
-            self._ready[ready] = self._ready.get(ready, 0) + len(blocks)
+        self._readiness.moved(fences, was, ready)
         if not self._view_valid[0]:
             return
         if self._held:
@@ -145,12 +143,11 @@ class GroupBlocks:
             self._on_host = _leading_ones(self.view(pages, 0)[1])
         return self._on_host
 
-    def readiness(self, pages: PageTable) -> Iterable[int]:
-        """The fences of all mapped pages, each number once (R7.5)."""
-        if self._ready is None:
-            numbers, counts = np.unique(pages.ready[self.page[self.locked]], return_counts=True)
-            self._ready = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-        return self._ready
+    def readiness(self, pages: PageTable, fences: FenceTable) -> Fence:
+        """What has to have run before all mapped pages are valid (R7.5)."""
+        if not self._readiness.known:
+            self._readiness.count(pages.ready[self.page[self.locked]])
+        return self._readiness.all(fences)
 
 
 def _leading_ones(levels: Int8) -> int:
@@ -262,15 +259,20 @@ class Request:
             return 0
         return min(self.groups[group].on_host(self.table, beam), self.history_blocks)
 
-    def shown(self, group: int) -> tuple[Int32, Int8, int]:
-        """``indices``, ``levels`` and ``eligible`` of beam row 0, for a caller who keeps them."""
-        blocks = self.groups[group]
-        indices, levels = blocks.view(self.table, 0)
-        blocks.hold()
-        entries = self.entries(group)
-        if entries != len(indices):
-            indices, levels = indices[:entries], levels[:entries]
-        return indices, levels, self.eligible(group)
+    def show(self, groups: Sequence[int], indices: list[Int32], levels: list[Int8], eligible: list[int]) -> None:
+        """Append, for each of ``groups``, the indices, levels and eligible count of beam row 0, for a caller who keeps them.
+
+        The arrays may be longer than the request's blocks. No group is an SSM group. Made for all rows of a batch at once, so
+        what does not depend on the group is asked once.
+        """
+        complete = self.history_blocks if self.active and self.decoding else 0
+        for group in groups:
+            blocks = self.groups[group]
+            index, level = blocks.view(self.table, 0)
+            blocks.hold()
+            indices.append(index)
+            levels.append(level)
+            eligible.append(min(blocks.on_host(self.table, 0), complete) if complete and self.sparse[group] else 0)
 
     def pages(self, group: int) -> Int32:
         """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""

@@ -13,7 +13,7 @@ from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
 from kvgpu.manager import Manager
-from kvgpu.publication import Publication, pack
+from kvgpu.publication import Publication, packing
 from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
 from kvgpu.staging import StagingPool
 
@@ -84,7 +84,7 @@ class Tables:
         """The next publication runs after these reads (R7.7)."""
         self._reads = Fence((*self._reads.points, reads))
 
-    def publish(self, stream: Stream, readiness: Sequence[Point], what: Callable[[], Publication]) -> Publication:
+    def publish(self, stream: Stream, what: Callable[[], Publication], readiness: Callable[[], Sequence[Point]]) -> Publication:
         """Write rows on ``stream``, as one upload, after ``readiness`` and all that R7.5 names. Returns what was written.
 
         Raises ``CopyFailed`` if the upload is refused: the tables are as they were.
@@ -95,27 +95,27 @@ class Tables:
             raise CopyFailed(
                 f"the upload of a publication of batch {self._name!r} was refused; its tables are as they were (R8.6)"
             )
-        manager.wait(stream, readiness, "R7.5 publication: readiness of the pages in its rows")
-        manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
-        manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
-        if self.published is None:
-            manager.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
-        else:
-            manager.wait(stream, (self.published,), "R7.5 publication: the previous publication")
         try:
             buffer = self._staging.acquire()
         except DeviceError as error:
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused (R8.6): {error}") from error
+        words = what()
+        with packing(words, self._staging.host_bytes(buffer), self.layout.levels):
+            manager.wait(stream, readiness(), "R7.5 publication: readiness of the pages in its rows")
+            manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
+            manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
+            if self.published is None:
+                manager.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
+            else:
+                manager.wait(stream, (self.published,), "R7.5 publication: the previous publication")
         if refusal is not None:
             # What was queued may still read the buffer (R7.6), and the next publication follows it; the tables stay as they were.
             self._staging.submitted(buffer, stream)
             queued = manager.record(stream, "R8.4 what a refused upload had queued")
             self._refused = Fence((*self._refused.points, queued))
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused after it was queued (R8.6)")
-        words = what()
-        pack(words, self._staging.host_bytes(buffer), self.layout.levels)
         reads = self._staging.read_access(buffer)
-        self._scatter(stream, buffer.memory, words.rows.tolist(), words.total, (reads,), "R8.4 publication: upload and scatter")
+        self._scatter(stream, buffer.memory, words.rows.tolist(), words.room, (reads,), "R8.4 publication: upload and scatter")
         self._staging.submitted(buffer, stream)
         self.published = manager.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.
@@ -129,12 +129,13 @@ class Tables:
 
     def _fill(self) -> Point:
         layout, stream = self.layout, self.storage.stream
-        size = packed_size(layout.rows * layout.groups, layout.rows, 0, layout.levels)
-        memory = self._device.allocate("pinned", size, f"first values of batch {self._name} ({self._number})")
-        packed = sections(memory.host_array(), layout.rows, layout.groups, 0, layout.levels)
-        packed.rows[:] = range(layout.rows)
-        for zeros in (packed.starts, packed.lengths, packed.counts):
-            zeros.fill(0)
+        pairs = layout.rows * layout.groups
+        memory = self._device.allocate(
+            "pinned", packed_size(pairs, 0, False), f"first values of batch {self._name} ({self._number})"
+        )
+        heads = sections(memory.host_array(), pairs, 0, False).heads
+        heads.fill(0)
+        heads[:, 0] = np.repeat(np.arange(layout.rows), layout.groups)
         self._scatter(stream, memory, range(layout.rows), 0, (), "R8.1 the tables get their first values")
         memory.free()
         return self._manager.record(stream, "R8.1 the tables have their first values")
@@ -147,7 +148,7 @@ class Tables:
         if not blocks:
             return  # SSM groups alone: there is no table
         numbers = (
-            len(rows),
+            len(rows) * layout.groups,
             layout.groups,
             layout.rows,
             layout.blocks,

@@ -14,6 +14,8 @@ def make_device(options: Mapping[str, str]) -> Device:
 
     ``device``: ``sim``, ``cuda``, or ``auto`` (the GPU if there is one). ``schedule``, ``check``, ``poison``: of the simulated
     device, checks and poison being on. ``mutant``: the names of the fences to drop, separated by ``|``. Raises ``DeviceError``.
+
+    A GPU is patient: which slot is taken, and so which gates hold what up, must not depend on how fast it is.
     """
     return open_device(
         options.get("device", "auto"),
@@ -23,6 +25,7 @@ def make_device(options: Mapping[str, str]) -> Device:
             poison=_switch(options, "poison"),
             drop_sites=frozenset(name.strip() for name in options.get("mutant", "").split("|") if name.strip()),
         ),
+        patient=True,
     )
 
 

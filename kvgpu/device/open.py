@@ -12,10 +12,11 @@ from kvgpu.device.sim import SimDevice, SimOptions
 KINDS = ("auto", "sim", "cuda")
 
 
-def open_device(kind: str = "auto", options: SimOptions | None = None) -> Device:
+def open_device(kind: str = "auto", options: SimOptions | None = None, *, patient: bool = False) -> Device:
     """A device: ``sim``, ``cuda``, or ``auto`` (``cuda`` where there is a GPU, else ``sim``).
 
-    ``options``: all of them count for ``sim``, ``drop_sites`` for both. Nothing of CUDA is imported for ``sim``. Raises
+    ``options``: all of them count for ``sim``, ``drop_sites`` for both. ``patient``: have a GPU answer as ``sim`` does, see
+    ``CudaDevice``. Nothing of CUDA is imported for ``sim``. Raises
     ``DeviceError`` for an unknown kind, and for ``cuda`` without a GPU.
     """
     if kind not in KINDS:
@@ -25,7 +26,7 @@ def open_device(kind: str = "auto", options: SimOptions | None = None) -> Device
     if reason := why_no_gpu():
         raise DeviceError(f"device 'cuda' was asked for, but {reason}; run where there is a GPU, or with device 'sim'")
     cuda = importlib.import_module("kvgpu.device.cuda")
-    device: Device = cuda.CudaDevice(options.drop_sites if options is not None else frozenset())
+    device: Device = cuda.CudaDevice(options.drop_sites if options is not None else frozenset(), patient)
     return device
 
 

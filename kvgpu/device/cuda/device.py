@@ -62,11 +62,16 @@ class CudaDevice:
 
     kind = "cuda"
 
-    def __init__(self, drop_sites: frozenset[str] = frozenset()) -> None:
-        """``drop_sites``: as in ``SimOptions``. Raises ``DeviceError`` where there is no GPU."""
+    def __init__(self, drop_sites: frozenset[str] = frozenset(), patient: bool = False) -> None:
+        """``drop_sites``: as in ``SimOptions``. Raises ``DeviceError`` where there is no GPU.
+
+        ``patient``: events answer as on ``sim``: work that no closed gate holds up is waited for, so that which slot is free
+        first, say, does not depend on how fast the GPU is. For a harness that compares; without it nothing is waited for.
+        """
         self._context = context(ordinal_of_worker(gpus()))
         self._context.use()
         self._drop = drop_sites
+        self._patience = SETTLE_SECONDS if patient else 0.0
         self._streams: dict[str, CudaStream] = {}
         self._external: dict[int, CudaStream] = {}
         self._gates: list[CudaGate] = []
@@ -215,7 +220,7 @@ class CudaDevice:
         self._seen(site, "record")
         if site in self._drop:
             return CudaEvent(self._context, None, frozenset())
-        return CudaEvent(self._context, own, own.closed_gates())
+        return CudaEvent(self._context, own, own.closed_gates(), self._patience)
 
     def wait(self, stream: Stream, event: Event, site: str) -> None:
         """See ``Device.wait``. A dropped site does nothing; so does a wait for what was seen to be done."""

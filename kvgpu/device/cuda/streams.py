@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvgpu.device.cuda.context import Context, Word, has_passed
 from kvgpu.device.cuda.driver import checked, driver
+
+PAUSE = 10e-6
+"""Seconds between two looks at an event."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,11 +39,14 @@ def still_closed(gates: Gates) -> Gates:
 class CudaEvent:
     """A point in a stream. ``raw`` is ``None`` for the empty position, which is always done."""
 
-    __slots__ = ("_context", "_passed", "gates", "raw", "stream")
+    __slots__ = ("_context", "_passed", "_patience", "gates", "raw", "stream")
 
-    def __init__(self, context: Context, stream: CudaStream | None, gates: Gates) -> None:
-        """Record it now, behind ``gates``; without a stream, the empty position."""
-        self._context, self.stream, self.gates = context, stream, gates
+    def __init__(self, context: Context, stream: CudaStream | None, gates: Gates, patience: float = 0.0) -> None:
+        """Record it now, behind ``gates``; without a stream, the empty position.
+
+        ``patience``: the seconds for which ``done`` waits for work that no closed gate holds up, before it says no.
+        """
+        self._context, self.stream, self.gates, self._patience = context, stream, gates, patience
         self.raw: Any = None
         self._passed = stream is None
         if stream is not None:
@@ -55,6 +62,11 @@ class CudaEvent:
             return False
         self._context.use()
         self._passed = has_passed(self.raw)
+        if not self._passed and self._patience:
+            end = time.monotonic() + self._patience
+            while not self._passed and time.monotonic() < end:
+                time.sleep(PAUSE)
+                self._passed = has_passed(self.raw)
         return self._passed
 
     def known_done(self) -> bool:

@@ -4,13 +4,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
+from kvgpu import publish_kernels
+from kvgpu.publish_kernels import SCATTER, THREADS, TURNS, UNIT, TableLayout, packed_size, padded, scatter_shape, sections
 
-CASES = [(1, 1, 3, False), (3, 2, 5, True), (4, 1, 4 * THREADS * 3 + 5, True), (6, 3, 17, False)]
+CASES = [
+    (1, 1, 3, False),
+    (3, 2, 5, True),
+    (2, 1, UNIT * TURNS * THREADS * 2 + 5, True),
+    (6, 3, 17, False),
+    (3, 3, 16, True),
+    (2, 2, 2 * UNIT * THREADS, False),
+]
 """Groups, rows, blocks, levels."""
 
 
@@ -21,19 +30,20 @@ def a_publication(
     rng = np.random.default_rng(seed)
     dirty = np.sort(rng.choice(layout.rows, rng.integers(1, layout.rows + 1), replace=False))
     lengths = rng.integers(0, layout.blocks + 1, dirty.size * layout.groups)
-    entries = int(lengths.sum())
-    staging = np.full(packed_size(lengths.size, dirty.size, entries, layout.levels), 0xDD, np.uint8)
-    packed = sections(staging, dirty.size, layout.groups, entries, layout.levels)
-    packed.rows[:] = dirty
-    packed.lengths[:] = lengths
-    packed.starts[:] = np.cumsum(lengths) - lengths
-    packed.counts[:] = rng.integers(0, 100, lengths.size)
+    room = padded(lengths)
+    entries = int(room.sum())
+    staging = np.full(packed_size(lengths.size, entries, layout.levels), 0xDD, np.uint8)
+    packed = sections(staging, lengths.size, entries, layout.levels)
+    packed.heads[:, 0] = np.repeat(dirty, layout.groups)
+    packed.heads[:, 1] = np.cumsum(room) - room
+    packed.heads[:, 2] = lengths
+    packed.heads[:, 3] = rng.integers(0, 100, lengths.size)
     packed.entries[:] = rng.integers(-1, 1000, entries)
     packed.levels[:] = rng.integers(-1, 3, packed.levels.size)
     tables = rng.integers(0, 256, layout.nbytes).astype(np.uint8)
     blocks, chunks = scatter_shape(layout, dirty.size)
     numbers = (
-        dirty.size,
+        lengths.size,
         layout.groups,
         layout.rows,
         layout.blocks,
@@ -46,10 +56,23 @@ def a_publication(
     return staging, tables, numbers, (blocks, THREADS)
 
 
+def _load16(source: Any, offset: int) -> tuple[Any, Any]:
+    assert offset % 16 == 0
+    low, high = source[offset : offset + 16].view(np.uint64)
+    return low, high
+
+
+def _store16(target: Any, offset: int, words: tuple[Any, Any]) -> None:
+    assert offset % 16 == 0
+    target[offset : offset + 16].view(np.uint64)[:] = words
+
+
 def compare_all() -> int:
     """Run the kernel's source on numba's CUDA simulator against the twin; how many publications were equal."""
     from numba import cuda
 
+    # The simulator knows no inline PTX.
+    publish_kernels.load16, publish_kernels.store16 = _load16, _store16
     source = cuda.jit(SCATTER.cuda_source)
     compared = 0
     for seed, (groups, rows, blocks, levels) in enumerate(CASES):
@@ -79,16 +102,13 @@ def test_twin_writes_what_it_was_given_and_nothing_else() -> None:
     layout = TableLayout(groups=2, rows=3, blocks=4, levels=True)
     tables = np.zeros(layout.nbytes, np.uint8)
     layout.fill_empty(tables)
-    staging = np.zeros(packed_size(2, 1, 5, levels=True), np.uint8)
-    packed = sections(staging, rows=1, groups=2, entries=5, levels=True)
-    packed.rows[:] = 1
-    packed.starts[:] = 0, 3
-    packed.lengths[:] = 3, 2
-    packed.counts[:] = 2, 0
-    packed.entries[:] = 7, 8, 9, 4, -1
-    packed.levels[:] = 1, 1, 0, 0, -1
+    staging = np.zeros(packed_size(2, 8, levels=True), np.uint8)
+    packed = sections(staging, pairs=2, entries=8, levels=True)
+    packed.heads[:] = (1, 0, 3, 2), (1, 4, 2, 0)
+    packed.entries[:] = 7, 8, 9, 99, 4, -1, 99, 99
+    packed.levels[:] = 1, 1, 0, 9, 0, -1, 9, 9
     blocks, chunks = scatter_shape(layout, 1)
-    SCATTER.twin(staging, tables, 1, 2, 3, 4, 5, layout.counts_offset, layout.levels_offset, 1, chunks)
+    SCATTER.twin(staging, tables, 2, 2, 3, 4, 8, layout.counts_offset, layout.levels_offset, 1, chunks)
     assert blocks == 2
     empty = [-1] * 4
     assert layout.page_table(tables).tolist() == [[empty, [7, 8, 9, -1], empty], [empty, [4, -1, -1, -1], empty]]
