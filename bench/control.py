@@ -13,29 +13,35 @@ from kvgpu.manager import Manager
 
 BLOCKS = 15_625
 """A request of 1,000,000 tokens."""
+SPARE = 16
+"""Blocks behind them, which become history one by one."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """CPU microseconds: per page of a decode entry, of one history step, of a publication with all rows dirty."""
+    """CPU microseconds: per page of a decode entry, of one history step, of publications.
+
+    Of those: all rows dirty by a step each, all rows and one row dirty in every block.
+    """
 
     rows: int
     groups: int
     entry_per_page: float
     step: float
+    publish_step: float
     publish: float
     publish_one: float
 
 
-def measure(device: Device, rows: int, groups: int = 2, repeats: int = 5) -> Figures:
-    manager = Manager(config(groups, rows * groups * (BLOCKS + 8)), device)
+def measure(device: Device, rows: int, groups: int = 2, repeats: int = 10) -> Figures:
+    manager = Manager(config(groups, rows * groups * (BLOCKS + SPARE)), device)
     stream = device.stream(f"control plane {rows}")
-    batch = Batch(manager, "rows", rows, BLOCKS + 8)
+    batch = Batch(manager, "rows", rows, BLOCKS + SPARE)
     entries, requests = [], []
     for number in range(rows):
         request = manager.create(f"r{number}")
         manager.resume(request, stream)
-        assert manager.resize(request, (BLOCKS + 8) * TOKENS, BLOCKS * TOKENS)
+        assert manager.resize(request, (BLOCKS + SPARE) * TOKENS, BLOCKS * TOKENS)
         device.settle()
         start = time.perf_counter()
         assert manager.enter_decode(request)
@@ -44,21 +50,29 @@ def measure(device: Device, rows: int, groups: int = 2, repeats: int = 5) -> Fig
         requests.append(request)
     batch.publish(stream)
     device.settle()
-    steps, publications, singles = [], [], []
+    steps: list[float] = []
+    after_steps: list[float] = []
+    publications: list[float] = []
+    singles: list[float] = []
     for turn in range(1, repeats + 1):
         for request in requests:
             start = time.perf_counter()
             assert manager.resize(request, None, (BLOCKS + turn) * TOKENS)
             steps.append(1e6 * (time.perf_counter() - start))
         device.settle()
+        # As if the rows had shown something else, every other time: every block is written.
+        whole = turn % 2 == 0
+        if whole:
+            batch._words = [None] * rows
         start = time.perf_counter()
         assert len(batch.publish(stream)) == rows
-        publications.append(1e6 * (time.perf_counter() - start))
+        (publications if whole else after_steps).append(1e6 * (time.perf_counter() - start))
         device.settle()
         manager._core.renew(requests[0])
+        batch._words[0] = None
         start = time.perf_counter()
         assert batch.publish(stream) == (0,)
         singles.append(1e6 * (time.perf_counter() - start))
         device.settle()
     manager.shut()
-    return Figures(rows, groups, *(statistics.median(times) for times in (entries, steps, publications, singles)))
+    return Figures(rows, groups, *(statistics.median(times) for times in (entries, steps, after_steps, publications, singles)))

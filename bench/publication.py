@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from kvgpu.batch import Batch
-from kvgpu.device.api import Device
+from kvgpu.device.api import Device, Memory, Stream
 from kvgpu.manager import Manager
-from kvgpu.publication import packing, publication
+from kvgpu.publication import Packing, Publication, RowWords, layout_of, packing, publication
+from kvgpu.request import Request
 from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 TOKENS = 64
@@ -18,9 +20,13 @@ TOKENS = 64
 
 @dataclass(frozen=True)
 class Row:
-    """Microseconds. ``*_cpu``: of the submitting call; ``*_end``: until the device is done with it."""
+    """Microseconds. ``*_cpu``: of the submitting call; ``*_end``: until the device is done with it.
+
+    ``whole``: every entry of the rows is new, and not one block of each.
+    """
 
     dirty: int
+    whole: bool
     rows: int
     groups: int
     blocks: int
@@ -49,15 +55,19 @@ def config(groups: int, slots: int) -> ManagerConfig:
     return ManagerConfig(tokens_per_block=TOKENS, levels=levels, layers=layers)
 
 
-def decoding_batch(device: Device, rows: int, groups: int, blocks: int) -> tuple[Manager, Batch, object]:
-    """A batch full of decoding requests, all but the last block on the host."""
+SPARE = 40
+"""Blocks that are not history at the beginning: each step of the measurement completes one."""
+
+
+def decoding_batch(device: Device, rows: int, groups: int, blocks: int) -> tuple[Manager, Batch, Stream]:
+    """A batch full of decoding requests, all but the last blocks on the host."""
     manager = Manager(config(groups, rows * groups * blocks), device)
     stream = device.stream(f"publication {rows} {groups} {blocks}")
     batch = Batch(manager, "rows", rows, blocks)
     for number in range(rows):
         request = manager.create(f"r{number}")
         manager.resume(request, stream)
-        assert manager.resize(request, blocks * TOKENS, (blocks - 1) * TOKENS)
+        assert manager.resize(request, blocks * TOKENS, (blocks - SPARE) * TOKENS)
         assert manager.enter_decode(request)
         batch.add(request)
     batch.publish(stream)
@@ -65,7 +75,11 @@ def decoding_batch(device: Device, rows: int, groups: int, blocks: int) -> tuple
     return manager, batch, stream
 
 
-def measure(device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: int, dirty_counts: tuple[int, ...]) -> list[Row]:
+def measure(
+    device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: int, kinds: tuple[tuple[int, bool], ...]
+) -> list[Row]:
+    """``kinds``: how many rows are dirty, and whether wholly."""
+
     from bench.timing import Clock  # the control plane is measured without a GPU, too
 
     manager, batch, stream = decoding_batch(device, rows, groups, blocks)
@@ -79,40 +93,62 @@ def measure(device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: 
     pointers = (ctypes.c_void_p * groups)(*(memory.address for memory in on_gpu))
     count_pointers = (ctypes.c_void_p * groups)(*(memory.address for memory in on_gpu_counts))
     found = []
-    for dirty in dirty_counts:
+    for dirty, whole in kinds:
         members = list(batch.members)[:dirty]
         numbers = np.arange(dirty, dtype=np.int32)
         staging = device.allocate("pinned", batch.tables.layout.staging_nbytes, "assembled before")
-        what = publication(range(dirty), members, batch.groups)
-        with packing(what, staging.host_array(), False):
-            pass
+        before: list[RowWords | None] = [None] * dirty if whole else [batch.row_words(row) for row in range(dirty)]
 
-        def ours(what: object = what, staging: object = staging, dirty: int = dirty) -> None:
-            batch.tables._scatter(stream, staging, range(dirty), what.room, (), "bench")  # type: ignore[arg-type, attr-defined]
-            device.record(stream, "bench")  # type: ignore[arg-type]
-
-        def make_dirty(members: object = members) -> None:
-            for member in members:  # type: ignore[attr-defined]
-                manager._core.renew(member)
+        def step(members: list[Request | None] = members) -> None:
+            for member in members:
+                assert member is not None and manager.resize(member, None, member.history + TOKENS)
             device.settle()
 
-        def assemble(members: object = members, staging: object = staging, dirty: int = dirty) -> None:
-            with packing(publication(range(dirty), members, batch.groups), staging.host_array(), False):  # type: ignore[arg-type, attr-defined]
+        if not whole:
+            step()
+        what = publication(range(dirty), members, batch.groups, before)
+        how = layout_of(what)
+        assert how.work == int(not whole)
+        with packing(what, how, staging.host_array(), False):
+            pass
+
+        def ours(staging: Memory = staging, dirty: int = dirty, how: Packing = how) -> None:
+            batch.tables._scatter(stream, staging, range(dirty), how.room, how.work, (), "bench")
+            device.record(stream, "bench")
+
+        def make_dirty(members: list[Request | None] = members, whole: bool = whole, step: Callable[[], None] = step) -> None:
+            if not whole:
+                return step()
+            for row, member in enumerate(members):
+                assert member is not None
+                manager._core.renew(member)
+                batch._words[row] = None  # as if it had shown something else
+            return device.settle()
+
+        def assemble(
+            members: list[Request | None] = members, staging: Memory = staging, what: Publication = what, how: Packing = how
+        ) -> None:
+            if how.work == 0:
+                what = publication(range(len(members)), members, batch.groups, [None] * len(members))
+                how = layout_of(what)
+            with packing(what, how, staging.host_array(), False):
                 pass
 
         per_row = (table, counts, pointers, count_pointers, numbers.ctypes.data, dirty, groups, rows, blocks, handle)
-        whole = (table, counts, pointers, count_pointers, groups, rows, blocks, handle)
+        all_rows = (table, counts, pointers, count_pointers, groups, rows, blocks, handle)
+        batch.publish(stream)
         found.append(
             Row(
                 dirty,
+                whole,
                 rows,
                 groups,
                 blocks,
                 *clock.cpu(ours),
                 clock.cpu(assemble)[0],
-                *clock.cpu(lambda: batch.publish(stream), make_dirty),  # type: ignore[arg-type]
+                *clock.cpu(lambda: batch.publish(stream), make_dirty),
                 *clock.cpu(lambda args=per_row: peers.publish_per_row(*args)),  # type: ignore[misc]
-                *clock.cpu(lambda args=whole: peers.publish_whole(*args)),  # type: ignore[misc]
+                *clock.cpu(lambda args=all_rows: peers.publish_whole(*args)),  # type: ignore[misc]
             )
         )
         staging.free()

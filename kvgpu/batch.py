@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kvgpu.batch_lengths import batch_lengths
 from kvgpu.device.api import Event, Stream
@@ -11,23 +10,16 @@ from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.export import ExportedArray
 from kvgpu.fences import Point
 from kvgpu.manager import Manager
-from kvgpu.publication import Publication, publication
+from kvgpu.publication import RowWords, publication
 from kvgpu.publish_kernels import TableLayout
 from kvgpu.request import Request
 from kvgpu.table_reads import named_slots
 from kvgpu.tables import Tables
 
-NEVER = (-1, -1)
-"""What a row that was never published has published."""
-EMPTY = (-1, 0)
+NEVER = -2
+"""What a row that was never published has published. The others have the version of their member: no two requests share one."""
+EMPTY = -1
 """What an empty row publishes."""
-
-
-class RowWords(NamedTuple):
-    """What a row last published: the ``number``-th row of a publication."""
-
-    publication: Publication
-    number: int
 
 
 def check_shape(name: str, rows: int, blocks: int, beam_width: int) -> None:
@@ -59,7 +51,7 @@ class Batch:
         self.groups = tuple(group.number for group in manager.layout.groups if not group.ssm)
         self._manager = manager
         self._members: list[Request | None] = [None] * rows
-        self._written: list[tuple[int, int]] = [NEVER] * rows
+        self._written: list[int] = [NEVER] * rows
         self._words: list[RowWords | None] = [None] * rows
         self._open = True
         with manager.exclusive():
@@ -169,11 +161,10 @@ class Batch:
             return self._dirty_rows()
 
     def _dirty_rows(self) -> tuple[int, ...]:
-        return tuple(row for row in range(self.rows) if self._shows(row) != self._written[row])
+        return tuple(row for row, member in enumerate(self._members) if self._shows(member) != self._written[row])
 
-    def _shows(self, row: int) -> tuple[int, int]:
-        member = self._members[row]
-        return EMPTY if member is None else (member.uid, member.version)
+    def _shows(self, member: Request | None) -> int:
+        return EMPTY if member is None else member.version
 
     def publish(self, stream: Stream) -> tuple[int, ...]:
         """Write the dirty rows into the tables, on ``stream``, and return their numbers, ascending (R8.4).
@@ -238,14 +229,11 @@ class Batch:
 
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
         members = [self._members[row] for row in rows]
-        words = self.tables.publish(
-            stream,
-            lambda: publication(rows, members, self.groups),
-            lambda: self._manager.readiness(member for member in members if member is not None),
-        )
+        before = [self._words[row] for row in rows]
+        words = self.tables.publish(stream, lambda: publication(rows, members, self.groups, before, self._manager.fences))
         for number, (row, member) in enumerate(zip(rows, members, strict=True)):
             self._words[row] = RowWords(words, number)
-            self._written[row] = EMPTY if member is None else (member.uid, member.version)
+            self._written[row] = EMPTY if member is None else member.version
             if member is not None:
                 member.acknowledged = member.version
 

@@ -11,9 +11,10 @@ from kvgpu.config import SlotKey
 from kvgpu.core import Core
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.fences import EMPTY, Point
+from kvgpu.group_blocks import GroupBlocks
 from kvgpu.offloading import NONE, claim_retries, eligible_pages, host_counts, joined, movable, offload
 from kvgpu.pages import NO_NODE, NO_PAGE
-from kvgpu.request import GroupBlocks, Request
+from kvgpu.request import Request
 from kvgpu.room import NoRoom
 from kvgpu.transaction import Transaction
 from kvgpu.tree_changes import released_work

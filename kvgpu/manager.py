@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from kvgpu.counters import CounterView
 from kvgpu.device.api import Access, Device, DeviceError, Graph, Memory, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.faults import FaultPlan
-from kvgpu.fences import Fence, Point
+from kvgpu.fences import Fence, FenceTable, Point
 from kvgpu.inspection import PageInfo, PoolInfo
 from kvgpu.kernels import COPY_PAGES, COPY_PAGES_ARRAYS
 from kvgpu.locks import ManagerLock
@@ -81,6 +80,11 @@ class Manager:
     def pages(self) -> PageTable:
         """The page table, to be read."""
         return self._core.pages
+
+    @property
+    def fences(self) -> FenceTable:
+        """What pages and slots wait for."""
+        return self._core.fences
 
     @property
     def faults(self) -> FaultPlan:
@@ -457,17 +461,6 @@ class Manager:
             for request in requests:
                 if request.maybe_deferred and request.active and request.decoding:
                     growth.retry_deferred(self._core, request)
-
-    def readiness(self, requests: Iterable[Request]) -> tuple[Point, ...]:
-        """The readiness of all mapped pages that stand in tables, SSM states apart, one point a stream (R7.5)."""
-        with self._lock.exclusive():
-            pages, fences = self._core.pages, self._core.fences
-            found: set[Point] = set()  # the groups of a request mostly wait for the same
-            for request in requests:
-                for blocks, ssm in zip(request.groups, request.ssm, strict=True):
-                    if not ssm:
-                        found.update(blocks.readiness(pages, fences).points)
-            return Fence(sorted(found, key=attrgetter("number"))).points
 
     def undone(self, request: Request, version: int) -> None:
         """Note that an operation of several parts has undone all that it did to a request: its version is the old one."""

@@ -20,6 +20,7 @@ from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
 from kvgpu.eviction import EvictionQueue
 from kvgpu.executor import Executor
 from kvgpu.fences import Fence, FenceTable
+from kvgpu.group_blocks import GroupBlocks
 from kvgpu.manager import Manager
 from kvgpu.migration import Buffers, Copier
 from kvgpu.mutants import Patch, replaced, replaced_everywhere, unnamed_dropped
@@ -27,7 +28,7 @@ from kvgpu.offloading import NONE
 from kvgpu.pages import NO_NODE
 from kvgpu.pools import SlotPool
 from kvgpu.prefix_tree import PrefixTree
-from kvgpu.request import GroupBlocks, Request
+from kvgpu.request import Request
 from kvgpu.room import Room
 from kvgpu.staging import StagingPool
 from kvgpu.tables import Tables
@@ -179,12 +180,34 @@ def _low_blocks_first(old: Any) -> Any:
 
 
 def _without_levels(old: Any) -> Any:
-    def pack(what: Any, staging: Any, with_levels: bool) -> None:
+    def packing(what: Any, *args: Any) -> Any:
         from dataclasses import replace
 
-        old(replace(what, levels=[np.full_like(part, -1) for part in what.levels]), staging, with_levels)
+        return old(replace(what, levels=[np.full_like(part, -1) for part in what.levels]), *args)
 
-    return pack
+    return packing
+
+
+def _member_is_believed(old: Any) -> Any:
+    return lambda self, shown: old(self, self._base[0])
+
+
+def _move_not_remembered(old: Any) -> Any:
+    def moved(self: Any, *args: Any) -> None:
+        since = self._since
+        old(self, *args)
+        self._since = since
+
+    return moved
+
+
+def _not_held(old: Any) -> Any:
+    def hold(self: Any, shown: Any) -> Any:
+        moved = old(self, shown)
+        self._held = False
+        return moved
+
+    return hold
 
 
 def _never_acknowledged(old: Any) -> Any:
@@ -327,7 +350,7 @@ def _shorter(old: Any) -> Any:
 
 
 def _older_version(old: Any) -> Any:
-    return lambda self, row: (old(self, row)[0], 0)
+    return lambda self, member: min(old(self, member), 0)
 
 
 def _held_is_dropped(old: Any) -> Any:
@@ -396,7 +419,7 @@ GUARDS: tuple[Break, ...] = (
     ("R7.6 a copy buffer is used too early", "R7.6", _on(Buffers, "take", _early_copy_buffer)),
     ("R7.1 all copies stand in one lane", "R7.1", _on(Copier, "lane", _one_lane)),
     ("R7.7 only the first row's slots are read", "R7.7", _everywhere("table_reads", "named_slots", _first_row_only)),
-    ("R8.1 the levels are not written", "R8.1", _everywhere("publication", "pack", _without_levels)),
+    ("R8.1 the levels are not written", "R8.1", _everywhere("publication", "packing", _without_levels)),
     ("R8.2 the row of a closed member stays", "R8.2", _on(Batch, "member_closed", _instead(None))),
     ("R8.2 the last free row is taken", "R8.2", _on(Batch, "_row_for", _last_free_row)),
     (
@@ -405,6 +428,10 @@ GUARDS: tuple[Break, ...] = (
         _on(Batch, "_shows", _older_version),
     ),
     ("R8.4 the first dirty row alone is published", "R8.4", _on(Batch, "_upload", _first_row_published)),
+    ("R8.4 a row is taken for what its member showed last", "R8.4", _on(GroupBlocks, "hold", _member_is_believed)),
+    ("R8.4 a moved page is not written again", "R8.4", _on(GroupBlocks, "moved", _move_not_remembered)),
+    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", _on(GroupBlocks, "_compare", _instead(()))),
+    ("R8.4 published words change with the request", "R8.4", _on(GroupBlocks, "hold", _not_held)),
     ("R8.4 a publication acknowledges nothing", "R8.4", _on(Batch, "_upload", _never_acknowledged)),
     ("R10.1 a page is evicted twice by one operation", "R10.1", _on(Room, "_move", _evicted_again)),
     ("R10.1 held pages are dropped", "R10.1", _on(Room, "_leave", _held_is_dropped)),

@@ -3,10 +3,11 @@
 The packed form of ``n`` dirty rows of ``groups`` groups, in staging memory:
 
 * ``heads[n * groups, 4]``, int32, for each (dirty row, group): the row number, where its entries begin in ``entries``, how many
-  there are (blocks behind them get BAD, R1.9), and the eligible count, for ``num_blocks`` (R8.5);
-* ``entries[total]``, int32: slot numbers. Each (dirty row, group) begins at a multiple of ``UNIT``, so that they are read 16
-  bytes at a time; what fills the gaps means nothing;
-* ``levels[total]``, int8, only with ``page_level``; laid out as ``entries``.
+  there are (blocks behind them get BAD, R1.9), and the eligible count, for ``num_blocks`` (R8.5). ``~c`` entries instead: only
+  ``c`` blocks are written, the others stay as they are;
+* ``entries[total]``, int32: slot numbers, or, where few are written, ``c`` times a block and its slot number. Each (dirty row,
+  group) begins at a multiple of ``UNIT``, so that they are read 16 bytes at a time; what fills the gaps means nothing;
+* ``levels[total]``, int8, only with ``page_level``: the level of each slot number, from the same place on.
 
 The tables of all groups lie in one range of device memory, see :class:`TableLayout`.
 """
@@ -151,11 +152,12 @@ def _scatter(
     pair = cuda.blockIdx.x // chunks
     chunk = cuda.blockIdx.x % chunks
     words = staging.view(np.uint32)
+    heads = staging.view(np.int32)
     table = tables.view(np.uint32)
     # A small read over the bus costs as much as a large one, so a block of threads reads its head once.
     head = cuda.shared.array(HEAD, np.int32)
     if cuda.threadIdx.x < HEAD:
-        head[cuda.threadIdx.x] = words[HEAD * pair + cuda.threadIdx.x]
+        head[cuda.threadIdx.x] = heads[HEAD * pair + cuda.threadIdx.x]
     cuda.syncthreads()
     group = pair % groups
     row = head[0]
@@ -164,6 +166,15 @@ def _scatter(
     out = (group * rows + row) * blocks
     if chunk == 0 and cuda.threadIdx.x == 0:
         table[counts_offset // 4 + group * rows + row] = head[3]
+    if length < 0:
+        pair_words = staging.view(np.uint64)
+        for change in range(chunk * cuda.blockDim.x + cuda.threadIdx.x, ~length, chunks * cuda.blockDim.x):
+            both = pair_words[(HEAD * pairs + start) // 2 + change]
+            to = out + np.int64(both & LOW)
+            table[to] = both >> WORD
+            if levels:
+                tables[levels_offset + to] = staging[4 * (HEAD * pairs + entries) + start + change]
+        return
     bytes_in = 4 * (HEAD * pairs + start)
     stride = UNIT * cuda.blockDim.x
     mine = chunk * TURNS * stride + UNIT * cuda.threadIdx.x
@@ -227,16 +238,22 @@ def _scatter_twin(
     row_of, starts, lengths, counts = packed.heads.T
     group_of = np.arange(pairs) % groups
     layout.num_blocks(tables)[group_of, row_of] = counts
-    pair_of = np.repeat(np.arange(pairs), lengths)
+    table, level = layout.page_table(tables), layout.page_level(tables) if levels else None
+    few = lengths < 0
+    for row, group, start, changes in zip(row_of[few], group_of[few], starts[few], ~lengths[few], strict=True):
+        blocks_in, slots = packed.entries[start : start + 2 * changes].reshape(-1, 2).T
+        table[group, row, blocks_in] = slots
+        if level is not None:
+            level[group, row, blocks_in] = packed.levels[start : start + changes]
+    row_of, group_of, starts, lengths = row_of[~few], group_of[~few], starts[~few], lengths[~few]
+    pair_of = np.repeat(np.arange(len(lengths)), lengths)
     block_of = np.arange(pair_of.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     source = starts[pair_of] + block_of
     target = group_of[pair_of], row_of[pair_of], block_of
-    table = layout.page_table(tables)
-    table[:, row_of] = BAD
+    table[group_of, row_of] = BAD
     table[target] = packed.entries[source]
-    if levels:
-        level = layout.page_level(tables)
-        level[:, row_of] = BAD
+    if level is not None:
+        level[group_of, row_of] = BAD
         level[target] = packed.levels[source]
 
 
@@ -246,7 +263,10 @@ SCATTER_ARRAYS = (True, True) + 9 * (False,)
 """Which arguments of ``SCATTER`` are memory."""
 
 
-def scatter_shape(layout: TableLayout, dirty: int) -> tuple[int, int]:
-    """``(blocks of threads, chunks)`` for a scatter of ``dirty`` rows: ``chunks`` thread blocks each (row, group)."""
-    chunks = -(-layout.blocks // (THREADS * UNIT * TURNS))
+def scatter_shape(layout: TableLayout, dirty: int, work: int) -> tuple[int, int]:
+    """``(blocks of threads, chunks)`` for a scatter of ``dirty`` rows: ``chunks`` thread blocks each (row, group).
+
+    ``work``: at most so many blocks are written for any of these; 0: whole rows.
+    """
+    chunks = -(-(work or layout.blocks) // (THREADS * UNIT * TURNS))
     return dirty * layout.groups * chunks, chunks

@@ -13,7 +13,7 @@ from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
 from kvgpu.manager import Manager
-from kvgpu.publication import Publication, packing
+from kvgpu.publication import Publication, layout_of, packing
 from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
 from kvgpu.staging import StagingPool
 
@@ -84,8 +84,8 @@ class Tables:
         """The next publication runs after these reads (R7.7)."""
         self._reads = Fence((*self._reads.points, reads))
 
-    def publish(self, stream: Stream, what: Callable[[], Publication], readiness: Callable[[], Sequence[Point]]) -> Publication:
-        """Write rows on ``stream``, as one upload, after ``readiness`` and all that R7.5 names. Returns what was written.
+    def publish(self, stream: Stream, what: Callable[[], Publication]) -> Publication:
+        """Write rows on ``stream``, as one upload, after all that R7.5 names. Returns what was written.
 
         Raises ``CopyFailed`` if the upload is refused: the tables are as they were.
         """
@@ -100,8 +100,9 @@ class Tables:
         except DeviceError as error:
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused (R8.6): {error}") from error
         words = what()
-        with packing(words, self._staging.host_bytes(buffer), self.layout.levels):
-            manager.wait(stream, readiness(), "R7.5 publication: readiness of the pages in its rows")
+        how = layout_of(words)
+        with packing(words, how, self._staging.host_bytes(buffer), self.layout.levels):
+            manager.wait(stream, words.ready, "R7.5 publication: readiness of the pages in its rows")
             manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
             manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
             if self.published is None:
@@ -115,7 +116,8 @@ class Tables:
             self._refused = Fence((*self._refused.points, queued))
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused after it was queued (R8.6)")
         reads = self._staging.read_access(buffer)
-        self._scatter(stream, buffer.memory, words.rows.tolist(), words.room, (reads,), "R8.4 publication: upload and scatter")
+        rows = words.rows.tolist()
+        self._scatter(stream, buffer.memory, rows, how.room, how.work, (reads,), "R8.4 publication: upload and scatter")
         self._staging.submitted(buffer, stream)
         self.published = manager.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.
@@ -136,15 +138,15 @@ class Tables:
         heads = sections(memory.host_array(), pairs, 0, False).heads
         heads.fill(0)
         heads[:, 0] = np.repeat(np.arange(layout.rows), layout.groups)
-        self._scatter(stream, memory, range(layout.rows), 0, (), "R8.1 the tables get their first values")
+        self._scatter(stream, memory, range(layout.rows), 0, 0, (), "R8.1 the tables get their first values")
         memory.free()
         return self._manager.record(stream, "R8.1 the tables have their first values")
 
     def _scatter(
-        self, stream: Stream, staging: Memory, rows: Sequence[int], entries: int, reads: tuple[Access, ...], site: str
+        self, stream: Stream, staging: Memory, rows: Sequence[int], entries: int, work: int, reads: tuple[Access, ...], site: str
     ) -> None:
         layout = self.layout
-        blocks, chunks = scatter_shape(layout, len(rows))
+        blocks, chunks = scatter_shape(layout, len(rows), work)
         if not blocks:
             return  # SSM groups alone: there is no table
         numbers = (

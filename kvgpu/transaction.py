@@ -16,10 +16,11 @@ from kvgpu.config import SlotKey
 from kvgpu.copies import Copies
 from kvgpu.core import Core, Scope, TreeEvent
 from kvgpu.fences import EMPTY, Point
+from kvgpu.group_blocks import GroupBlocks
 from kvgpu.pages import NO_NODE
 from kvgpu.pools import FREE, Mark, SlotPool
 from kvgpu.prefix_tree import Node
-from kvgpu.request import GroupBlocks, Request
+from kvgpu.request import Request
 from kvgpu.room import Room
 
 Int32 = npt.NDArray[np.int32]

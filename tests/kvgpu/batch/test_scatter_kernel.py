@@ -1,5 +1,6 @@
 """The scatter kernel and its NumPy twin write the same bytes."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -24,24 +25,31 @@ CASES = [
 
 
 def a_publication(
-    seed: int, layout: TableLayout
+    seed: int, layout: TableLayout, share: float
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], tuple[int, ...], tuple[int, int]]:
-    """Random packed bytes, tables with old contents, the kernel's numbers, and its launch shape."""
+    """Random packed bytes, tables with old contents, the kernel's numbers, and its launch shape.
+
+    ``share``: how many of the rows and groups write a few blocks alone.
+    """
     rng = np.random.default_rng(seed)
     dirty = np.sort(rng.choice(layout.rows, rng.integers(1, layout.rows + 1), replace=False))
     lengths = rng.integers(0, layout.blocks + 1, dirty.size * layout.groups)
-    room = padded(lengths)
+    few = rng.random(lengths.size) < share
+    lengths[few] //= 2
+    room = padded(np.where(few, 2 * lengths, lengths))
     entries = int(room.sum())
     staging = np.full(packed_size(lengths.size, entries, layout.levels), 0xDD, np.uint8)
     packed = sections(staging, lengths.size, entries, layout.levels)
     packed.heads[:, 0] = np.repeat(dirty, layout.groups)
     packed.heads[:, 1] = np.cumsum(room) - room
-    packed.heads[:, 2] = lengths
+    packed.heads[:, 2] = np.where(few, ~lengths, lengths)
     packed.heads[:, 3] = rng.integers(0, 100, lengths.size)
     packed.entries[:] = rng.integers(-1, 1000, entries)
+    for start, changes in zip(packed.heads[few, 1], lengths[few], strict=True):
+        packed.entries[start : start + 2 * changes : 2] = rng.choice(layout.blocks, changes, replace=False)
     packed.levels[:] = rng.integers(-1, 3, packed.levels.size)
     tables = rng.integers(0, 256, layout.nbytes).astype(np.uint8)
-    blocks, chunks = scatter_shape(layout, dirty.size)
+    blocks, chunks = scatter_shape(layout, dirty.size, int(lengths.max(initial=1)) if few.all() else 0)
     numbers = (
         lengths.size,
         layout.groups,
@@ -75,13 +83,13 @@ def compare_all() -> int:
     publish_kernels.load16, publish_kernels.store16 = _load16, _store16
     source = cuda.jit(SCATTER.cuda_source)
     compared = 0
-    for seed, (groups, rows, blocks, levels) in enumerate(CASES):
-        staging, tables, numbers, shape = a_publication(seed, TableLayout(groups, rows, blocks, levels))
+    for seed, (share, (groups, rows, blocks, levels)) in enumerate(itertools.product((0, 0.5, 1), CASES)):
+        staging, tables, numbers, shape = a_publication(seed, TableLayout(groups, rows, blocks, levels), share)
         before, by_twin, by_source = tables.copy(), tables.copy(), tables.copy()
         SCATTER.twin(staging, by_twin, *numbers)
         source[shape](staging, by_source, *numbers)
-        assert np.array_equal(by_twin, by_source), f"twin and kernel differ for {CASES[seed]}"
-        assert not np.array_equal(by_twin, before)
+        assert np.array_equal(by_twin, by_source), f"twin and kernel differ for {groups, rows, blocks, levels}, seed {seed}"
+        assert share or not np.array_equal(by_twin, before)
         compared += 1
     return compared
 
@@ -95,7 +103,7 @@ def test_kernel_source_equals_twin() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(len(CASES))]
+    assert done.stdout.split() == [str(3 * len(CASES))]
 
 
 def test_twin_writes_what_it_was_given_and_nothing_else() -> None:
@@ -107,13 +115,23 @@ def test_twin_writes_what_it_was_given_and_nothing_else() -> None:
     packed.heads[:] = (1, 0, 3, 2), (1, 4, 2, 0)
     packed.entries[:] = 7, 8, 9, 99, 4, -1, 99, 99
     packed.levels[:] = 1, 1, 0, 9, 0, -1, 9, 9
-    blocks, chunks = scatter_shape(layout, 1)
+    blocks, chunks = scatter_shape(layout, 1, 0)
     SCATTER.twin(staging, tables, 2, 2, 3, 4, 8, layout.counts_offset, layout.levels_offset, 1, chunks)
     assert blocks == 2
     empty = [-1] * 4
     assert layout.page_table(tables).tolist() == [[empty, [7, 8, 9, -1], empty], [empty, [4, -1, -1, -1], empty]]
     assert layout.page_level(tables).tolist() == [[empty, [1, 1, 0, -1], empty], [empty, [0, -1, -1, -1], empty]]
     assert layout.num_blocks(tables).tolist() == [[0, 2, 0], [0, 0, 0]]
+
+    # Only one block of the first group, and no block of the other.
+    packed = sections(staging, pairs=2, entries=4, levels=True)
+    packed.heads[:] = (1, 0, ~1, 3), (1, 4, ~0, 1)
+    packed.entries[:] = 2, 5, 99, 99
+    packed.levels[:] = 0, 9, 9, 9
+    SCATTER.twin(staging, tables, 2, 2, 3, 4, 4, layout.counts_offset, layout.levels_offset, 1, chunks)
+    assert layout.page_table(tables).tolist() == [[empty, [7, 8, 5, -1], empty], [empty, [4, -1, -1, -1], empty]]
+    assert layout.page_level(tables).tolist() == [[empty, [1, 1, 0, -1], empty], [empty, [0, -1, -1, -1], empty]]
+    assert layout.num_blocks(tables).tolist() == [[0, 3, 0], [0, 1, 0]]
 
 
 if __name__ == "__main__":
