@@ -10,6 +10,7 @@ from bench.publication import TOKENS, config
 from kvgpu.batch import Batch
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
+from kvgpu.request import Request
 
 BLOCKS = 15_625
 """A request of 1,000,000 tokens."""
@@ -60,19 +61,25 @@ def measure(device: Device, rows: int, groups: int = 2, repeats: int = 10) -> Fi
             assert manager.resize(request, None, (BLOCKS + turn) * TOKENS)
             steps.append(1e6 * (time.perf_counter() - start))
         device.settle()
-        # As if the rows had shown something else, every other time: every block is written.
+        # Every other time as if nothing were known of what the rows show: every block is written.
         whole = turn % 2 == 0
         if whole:
-            batch._words = [None] * rows
+            _forget(requests)
         start = time.perf_counter()
         assert len(batch.publish(stream)) == rows
         (publications if whole else after_steps).append(1e6 * (time.perf_counter() - start))
         device.settle()
         manager._core.renew(requests[0])
-        batch._words[0] = None
+        _forget(requests[:1])
         start = time.perf_counter()
         assert batch.publish(stream) == (0,)
         singles.append(1e6 * (time.perf_counter() - start))
         device.settle()
     manager.shut()
     return Figures(rows, groups, *(statistics.median(times) for times in (entries, steps, after_steps, publications, singles)))
+
+
+def _forget(requests: list[Request]) -> None:
+    for request in requests:
+        for blocks in request.groups:
+            blocks._since = None

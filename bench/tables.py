@@ -80,7 +80,7 @@ def publication(rows: Sequence[Published]) -> str:
                 f"{row.whole_cpu:.1f} / {row.whole_end:.1f}",
                 _met(end, 50 if all_dirty else 1, "x") if row.whole else f"{end:.1f}x",
                 _met(cpu, 40, "x") if all_dirty else f"{cpu:.1f}x",
-                f"{row.assemble:.0f}",
+                "" if row.assemble is None else f"{row.assemble:.0f}",
                 f"{row.publish_cpu:.0f} / {row.publish_end:.0f}",
             ]
         )

@@ -10,9 +10,10 @@ from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.export import ExportedArray
 from kvgpu.fences import Point
 from kvgpu.manager import Manager
-from kvgpu.publication import RowWords, publication
+from kvgpu.publication import publication
 from kvgpu.publish_kernels import TableLayout
 from kvgpu.request import Request
+from kvgpu.row_words import RowWords
 from kvgpu.table_reads import named_slots
 from kvgpu.tables import Tables
 
@@ -230,9 +231,10 @@ class Batch:
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
         members = [self._members[row] for row in rows]
         before = [self._words[row] for row in rows]
-        words = self.tables.publish(stream, lambda: publication(rows, members, self.groups, before, self._manager.fences))
-        for number, (row, member) in enumerate(zip(rows, members, strict=True)):
-            self._words[row] = RowWords(words, number)
+        fences = self._manager.fences
+        words = self.tables.publish(stream, rows, lambda packer: publication(rows, members, self.groups, before, fences, packer))
+        for row, member, shown in zip(rows, members, words, strict=True):
+            self._words[row] = shown
             self._written[row] = EMPTY if member is None else member.version
             if member is not None:
                 member.acknowledged = member.version

@@ -166,7 +166,7 @@ class SparseAttention:
         for row in range(self._batch.rows):
             words = self._batch.row_words(row)
             if words is not None:
-                slots, levels, _ = words.publication.row(words.number, self._place)
+                slots, levels, _ = words.group(self._place)
                 used = -(-int(lengths[row]) // layout.tokens_per_block)
                 for level in (0, 1):
                     found += self._manager.slot_reads(level, groups[level], slots[:used][levels[:used] == level])

@@ -221,7 +221,7 @@ class Copies:
                     mine = pages.group[numbers] == group
                     own = numbers[mine]
                     owner.groups[group].moved(
-                        own, pages.block[own], pages.slot[own], level, self._tx.core.fences, was[mine], ready
+                        pages, self._tx.core.fences, own, pages.block[own], pages.slot[own], level, was[mine], ready
                     )
             else:
                 for blocks in owner.groups:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import addressof, c_char
@@ -13,9 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-PARALLEL_FROM = 16 << 20
+PARALLEL_FROM = 4 << 20
 """Bytes from which threads pay: one core copies less than the memory can give."""
+PIECE = 2 << 20
+"""Bytes that are worth a thread."""
 MAX_THREADS = 8
+UNIT = 16
+"""Bytes that are stored at a time."""
 
 
 def prepare(nbytes: int) -> None:
@@ -34,7 +39,8 @@ def _threads() -> ThreadPoolExecutor:
 def _copier() -> Any:
     """``copy(targets, sources, sizes)``: bytes between addresses, all int64, without the interpreter's lock.
 
-    NumPy's own copies hold that lock, and so would make the threads take turns.
+    NumPy's own copies hold that lock, and so would make the threads take turns. The stores go past the caches: the CPU does not
+    read what it writes here, and need not fetch what it overwrites. The targets are multiples of ``UNIT``.
     """
     import numba  # here: only large tables pay for it
     from llvmlite import ir  # type: ignore[import-untyped]
@@ -45,17 +51,27 @@ def _copier() -> Any:
 
     signature: Any = templates.signature
     raw_memcpy: Any = cgutils.raw_memcpy
+    word = ir.IntType(64)
+    unit = ir.VectorType(ir.IntType(32), UNIT // 4).as_pointer()
 
     @intrinsic
-    def memcpy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+    def stream(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            to, at = (builder.inttoptr(address, ir.IntType(8).as_pointer()) for address in args[:2])
-            raw_memcpy(builder, to, at, args[2], 1)
+            target, source, size = args
+            past_caches = builder.module.add_metadata([ir.IntType(32)(1)])
+            whole = builder.and_(size, word(-UNIT))
+            with cgutils.for_range_slice(builder, word(0), whole, word(UNIT), word) as (offset, _):
+                loaded = builder.load(builder.inttoptr(builder.add(source, offset), unit), align=4)
+                stored = builder.store(loaded, builder.inttoptr(builder.add(target, offset), unit), align=UNIT)
+                stored.set_metadata("nontemporal", past_caches)
+            to, at = (builder.inttoptr(builder.add(end, whole), ir.IntType(8).as_pointer()) for end in (target, source))
+            raw_memcpy(builder, to, at, builder.sub(size, whole), 1)
+            builder.fence("seq_cst")  # such stores are ordered by nothing else
             return context.get_dummy_value()
 
         return signature(types.none, types.int64, types.int64, types.int64), generate
 
-    move: Any = memcpy
+    move: Any = stream
 
     def copy(targets: Any, sources: Any, sizes: Any) -> None:
         for number in range(len(targets)):
@@ -71,24 +87,25 @@ def gather(
 
     Threads may be at work still. Returns a function that waits for them: nothing that is named here may change before that.
     """
-    if out.nbytes < PARALLEL_FROM:
+    sizes = lengths.astype(np.int64) * out.itemsize
+    targets = out.ctypes.data + starts.astype(np.int64) * out.itemsize
+    if (nbytes := int(sizes.sum())) < PARALLEL_FROM or (targets % UNIT).any():
         for part, length, start in zip(parts, lengths.tolist(), starts.tolist(), strict=True):
             out[start : start + length] = part[:length]
         return _nothing
     # Cut at whole parts, as evenly as their lengths allow.
-    threads = min(MAX_THREADS, os.cpu_count() or 1)
-    cuts = np.searchsorted(starts, np.linspace(0, len(out), threads + 1)[1:-1])
+    pieces = max(1, min(MAX_THREADS, os.cpu_count() or 1, nbytes // PIECE))
+    cuts = np.searchsorted(targets, np.linspace(targets[0], targets[-1] + sizes[-1], pieces + 1)[1:-1])
     bounds = [0, *cuts.tolist(), len(parts)]
     sources = np.fromiter(map(_address, parts), np.int64, len(parts))
-    sizes = lengths.astype(np.int64) * out.itemsize
-    targets = out.ctypes.data + starts.astype(np.int64) * out.itemsize
     copy = _copier()
 
     def piece(first: int, end: int) -> None:
         copy(targets[first:end], sources[first:end], sizes[first:end])
 
-    pieces = [_threads().submit(piece, *cut) for cut in itertools.pairwise(bounds)]
-    return lambda: [one.result() for one in pieces]
+    under_way = [_threads().submit(piece, *cut) for cut in itertools.pairwise(bounds)]
+    time.sleep(0)  # they need the interpreter's lock to begin
+    return lambda: [one.result() for one in under_way]
 
 
 def _nothing() -> None:

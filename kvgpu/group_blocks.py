@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.fences import Fence, FenceTable
+from kvgpu.fences import Fence, FenceTable, Point
 from kvgpu.pages import NO_PAGE, PageTable
 from kvgpu.readiness import Readiness
 from spec.observation import BAD
@@ -19,8 +19,20 @@ FEW = 64
 """So many moves are remembered between two times that the views are held."""
 
 
+class Shown(NamedTuple):
+    """What stands in beam row 0: ``indices`` int32 and ``levels`` int8 ``[room]``, BAD and -1 where nothing is locked.
+
+    ``on_host``: how many leading blocks are mapped on the host. ``ready``: what all mapped pages wait for, a point a stream.
+    """
+
+    indices: Int32
+    levels: Int8
+    on_host: int
+    ready: tuple[Point, ...]
+
+
 class Moved(NamedTuple):
-    """Blocks whose index or level may differ from what was held, int32, and their slots now, if that is known already."""
+    """Blocks whose index or level may differ from what was shown, int32, and their slots now, if that is known already."""
 
     blocks: Int32
     slots: Int32 | None
@@ -40,12 +52,15 @@ class GroupBlocks:
 
     __slots__ = (
         "_base",
+        "_earlier",
         "_held",
         "_index",
         "_level",
+        "_now",
         "_on_host",
         "_readiness",
         "_since",
+        "_spare",
         "_view_valid",
         "kept",
         "locked",
@@ -61,7 +76,10 @@ class GroupBlocks:
         self._level: list[Int8] = [np.full(8, BAD, dtype=np.int8)]
         self._view_valid = [True]
         self._held = False
-        self._base: tuple[Int32 | None, Int8 | None] = (None, None)
+        self._now: Shown | None = None
+        self._base: Shown | None = None
+        self._earlier: Shown | None = None
+        self._spare: Shown | None = None
         self._since: tuple[Moved, ...] | None = None
         self._on_host: int | None = 0
         self._readiness = Readiness()
@@ -79,20 +97,31 @@ class GroupBlocks:
         self._index = [np.full(new_room, BAD, dtype=np.int32) for _ in range(page.shape[0])]
         self._level = [np.full(new_room, BAD, dtype=np.int8) for _ in range(page.shape[0])]
         self._view_valid = [False] * page.shape[0]
-        self._on_host = self._since = None
+        self._on_host = self._since = self._now = None
         self._readiness.forget()
 
     def changed(self) -> None:
         """What the views show, and what they wait for, must be worked out anew."""
         self._view_valid = [False] * len(self._view_valid)
-        self._on_host = None
+        self._on_host = self._now = None
         self._readiness.forget()
 
     def readiness_changed(self) -> None:
         """What mapped pages wait for must be worked out anew."""
+        self._now = None
         self._readiness.forget()
 
-    def moved(self, numbers: Int32, blocks: Int32, slots: Int32, level: int, fences: FenceTable, was: Int32, ready: int) -> None:
+    def moved(
+        self,
+        pages: PageTable,
+        fences: FenceTable,
+        numbers: Int32,
+        blocks: Int32,
+        slots: Int32,
+        level: int,
+        was: Int32,
+        ready: int,
+    ) -> None:
         """Pages moved, and those of them that are locked here are in beam row 0: keep what is known in step, at their cost alone.
 
         ``was``: the fence of each before; ``ready``: that of all now.
@@ -102,11 +131,12 @@ class GroupBlocks:
         blocks, slots, was = blocks[mine], slots[mine], was[mine]
         if not blocks.size:
             return
+        self._now = None
         self._readiness.moved(fences, was, ready)
         if not self._view_valid[0]:
             return
         if self._held:
-            self._index[0], self._level[0], self._held = self._index[0].copy(), self._level[0].copy(), False
+            self._copy_held()
         self._index[0][blocks] = slots
         self._level[0][blocks] = level
         if self._since is not None:
@@ -118,6 +148,18 @@ class GroupBlocks:
                 self._on_host = min(self._on_host, first)
             elif first <= self._on_host:
                 self._on_host += _leading_ones(self._level[0][self._on_host :])
+            if self._readiness.known:
+                self._now = self._work_out(pages, fences)  # nothing is left to do, and a publication of many rows has no time
+
+    def _copy_held(self) -> None:
+        # Into arrays that no row shows any more, if there are any: new memory would have to be mapped page by page.
+        spare, self._spare, self._held = self._spare, None, False
+        if spare is None or len(spare.indices) != len(self._index[0]):
+            self._index[0], self._level[0] = self._index[0].copy(), self._level[0].copy()
+            return
+        np.copyto(spare.indices, self._index[0])
+        np.copyto(spare.levels, self._level[0])
+        self._index[0], self._level[0] = spare.indices, spare.levels
 
     def view(self, pages: PageTable, beam: int) -> tuple[Int32, Int8]:
         """Index and level of each column, BAD and -1 where nothing is locked (R6.2)."""
@@ -131,24 +173,37 @@ class GroupBlocks:
                 self._since = self._compare()
         return self._index[beam], self._level[beam]
 
-    def hold(self, shown: Int32 | None) -> Moved | None:
-        """Whoever has the views of beam row 0, worked out already, keeps them: a later change makes new ones.
+    def show(self, pages: PageTable, fences: FenceTable, before: Shown | None) -> tuple[Shown, Moved | None]:
+        """What stands in beam row 0, for a row of a batch that shows ``before``: a later change makes new arrays.
 
-        Returns how they differ from ``shown``, which was held before; ``None`` if that is not known.
+        Also how it differs from ``before``; ``None`` if that is not known. The caller shows either of the two from now on, and
+        nothing of before that.
         """
-        since, base = self._since, self._base[0]
-        self._base, self._since, self._held = (self._index[0], self._level[0]), (), True
-        if since is None or base is not shown:
-            return None
+        now = self._now
+        if now is None:
+            now = self._now = self._work_out(pages, fences)
+        since, base, earlier = self._since, self._base, self._earlier
+        self._base, self._since, self._held = now, (), True
+        if base is None or base is not before:
+            self._earlier = None
+            return now, None
+        if earlier is not None and earlier.indices is not base.indices:
+            self._spare = earlier
+        self._earlier = base
+        if since is None:
+            return now, None
         if len(since) == 1:
-            return since[0]
-        return Moved(np.concatenate([NONE, *(moved.blocks for moved in since)]), None) if since else UNMOVED
+            return now, since[0]
+        return now, Moved(np.concatenate([NONE, *(moved.blocks for moved in since)]), None) if since else UNMOVED
+
+    def _work_out(self, pages: PageTable, fences: FenceTable) -> Shown:
+        return Shown(*self.view(pages, 0), self.on_host(pages, 0), self.readiness(pages, fences).points)
 
     def _compare(self) -> tuple[Moved, ...] | None:
-        index, level = self._base
-        if index is None or level is None or len(index) != len(self._index[0]):
+        base = self._base
+        if base is None or len(base.indices) != len(self._index[0]):
             return None
-        differ = np.flatnonzero((index != self._index[0]) | (level != self._level[0])).astype(np.int32)
+        differ = np.flatnonzero((base.indices != self._index[0]) | (base.levels != self._level[0])).astype(np.int32)
         return (Moved(differ, None),)
 
     def on_host(self, pages: PageTable, beam: int) -> int:

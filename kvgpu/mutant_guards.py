@@ -25,6 +25,7 @@ from kvgpu.manager import Manager
 from kvgpu.migration import Buffers, Copier
 from kvgpu.mutants import Patch, replaced, replaced_everywhere, unnamed_dropped
 from kvgpu.offloading import NONE
+from kvgpu.packing import Packer
 from kvgpu.pages import NO_NODE
 from kvgpu.pools import SlotPool
 from kvgpu.prefix_tree import PrefixTree
@@ -180,16 +181,17 @@ def _low_blocks_first(old: Any) -> Any:
 
 
 def _without_levels(old: Any) -> Any:
-    def packing(what: Any, *args: Any) -> Any:
-        from dataclasses import replace
+    def add(self: Any, rows: Any, words: Any, changes: Any) -> None:
+        blank = [
+            row._replace(shown=[shown._replace(levels=np.full_like(shown.levels, -1)) for shown in row.shown]) for row in words
+        ]
+        old(self, rows, blank, changes)
 
-        return old(replace(what, levels=[np.full_like(part, -1) for part in what.levels]), *args)
-
-    return packing
+    return add
 
 
 def _member_is_believed(old: Any) -> Any:
-    return lambda self, shown: old(self, self._base[0])
+    return lambda self, pages, fences, before: old(self, pages, fences, self._base)
 
 
 def _move_not_remembered(old: Any) -> Any:
@@ -202,12 +204,21 @@ def _move_not_remembered(old: Any) -> Any:
 
 
 def _not_held(old: Any) -> Any:
-    def hold(self: Any, shown: Any) -> Any:
-        moved = old(self, shown)
+    def show(self: Any, *args: Any) -> Any:
+        shown = old(self, *args)
         self._held = False
-        return moved
+        return shown
 
-    return hold
+    return show
+
+
+def _reused_too_early(old: Any) -> Any:
+    def show(self: Any, *args: Any) -> Any:
+        shown = old(self, *args)
+        self._spare = self._earlier
+        return shown
+
+    return show
 
 
 def _never_acknowledged(old: Any) -> Any:
@@ -419,7 +430,7 @@ GUARDS: tuple[Break, ...] = (
     ("R7.6 a copy buffer is used too early", "R7.6", _on(Buffers, "take", _early_copy_buffer)),
     ("R7.1 all copies stand in one lane", "R7.1", _on(Copier, "lane", _one_lane)),
     ("R7.7 only the first row's slots are read", "R7.7", _everywhere("table_reads", "named_slots", _first_row_only)),
-    ("R8.1 the levels are not written", "R8.1", _everywhere("publication", "packing", _without_levels)),
+    ("R8.1 the levels are not written", "R8.1", _on(Packer, "add", _without_levels)),
     ("R8.2 the row of a closed member stays", "R8.2", _on(Batch, "member_closed", _instead(None))),
     ("R8.2 the last free row is taken", "R8.2", _on(Batch, "_row_for", _last_free_row)),
     (
@@ -428,10 +439,11 @@ GUARDS: tuple[Break, ...] = (
         _on(Batch, "_shows", _older_version),
     ),
     ("R8.4 the first dirty row alone is published", "R8.4", _on(Batch, "_upload", _first_row_published)),
-    ("R8.4 a row is taken for what its member showed last", "R8.4", _on(GroupBlocks, "hold", _member_is_believed)),
+    ("R8.4 a row is taken for what its member showed last", "R8.4", _on(GroupBlocks, "show", _member_is_believed)),
     ("R8.4 a moved page is not written again", "R8.4", _on(GroupBlocks, "moved", _move_not_remembered)),
     ("R8.4 a row whose request changed otherwise is not written again", "R8.4", _on(GroupBlocks, "_compare", _instead(()))),
-    ("R8.4 published words change with the request", "R8.4", _on(GroupBlocks, "hold", _not_held)),
+    ("R8.6 words are reused before others are published", "R8.6", _on(GroupBlocks, "show", _reused_too_early)),
+    ("R8.4 published words change with the request", "R8.4", _on(GroupBlocks, "show", _not_held)),
     ("R8.4 a publication acknowledges nothing", "R8.4", _on(Batch, "_upload", _never_acknowledged)),
     ("R10.1 a page is evicted twice by one operation", "R10.1", _on(Room, "_move", _evicted_again)),
     ("R10.1 held pages are dropped", "R10.1", _on(Room, "_leave", _held_is_dropped)),

@@ -85,7 +85,7 @@ class TableLayout:
 
     @property
     def staging_nbytes(self) -> int:
-        """The size of a staging buffer that holds a publication of every row."""
+        """The size of a staging buffer that holds a publication of every block of every row."""
         return packed_size(self.rows * self.groups, self.groups * self.rows * padded(self.blocks), self.levels)
 
     def page_table(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:

@@ -8,22 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import Layout
-from kvgpu.publication import Publication
+from kvgpu.row_words import RowWords
 
 Int32 = npt.NDArray[np.int32]
 
 
-def named_slots(
-    layout: Layout, groups: Sequence[int], rows: Iterable[tuple[Publication, int]]
-) -> Iterator[tuple[int, int, Int32]]:
-    """Every slot that the given rows of publications name, once: (level, pool group, slot numbers).
+def named_slots(layout: Layout, groups: Sequence[int], rows: Iterable[RowWords]) -> Iterator[tuple[int, int, Int32]]:
+    """Every slot that the given rows name, once: (level, pool group, slot numbers).
 
     ``groups``: the layer groups of the tables, in their order.
     """
     found: dict[tuple[int, int], list[Int32]] = {}
-    for publication, number in rows:
+    for words in rows:
         for place, group in enumerate(groups):
-            slots, levels, _ = publication.row(number, place)
+            slots, levels, _ = words.group(place)
             for level, pool_group in enumerate(layout.groups[group].pool_groups):
                 here = slots[levels == level]
                 if here.size:

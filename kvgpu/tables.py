@@ -13,8 +13,10 @@ from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
 from kvgpu.manager import Manager
-from kvgpu.publication import Publication, layout_of, packing
+from kvgpu.packing import Packer
+from kvgpu.publication import Publication
 from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
+from kvgpu.row_words import RowWords
 from kvgpu.staging import StagingPool
 
 _numbers = itertools.count()
@@ -84,8 +86,10 @@ class Tables:
         """The next publication runs after these reads (R7.7)."""
         self._reads = Fence((*self._reads.points, reads))
 
-    def publish(self, stream: Stream, what: Callable[[], Publication]) -> Publication:
-        """Write rows on ``stream``, as one upload, after all that R7.5 names. Returns what was written.
+    def publish(self, stream: Stream, rows: Sequence[int], what: Callable[[Packer], Publication]) -> list[RowWords]:
+        """Write ``rows`` on ``stream``, as one upload, after all that R7.5 names. Returns what was written.
+
+        ``what``: looks it up, and has it packed.
 
         Raises ``CopyFailed`` if the upload is refused: the tables are as they were.
         """
@@ -99,16 +103,19 @@ class Tables:
             buffer = self._staging.acquire()
         except DeviceError as error:
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused (R8.6): {error}") from error
-        words = what()
-        how = layout_of(words)
-        with packing(words, how, self._staging.host_bytes(buffer), self.layout.levels):
-            manager.wait(stream, words.ready, "R7.5 publication: readiness of the pages in its rows")
+        layout = self.layout
+        packer = Packer(self._staging.host_bytes(buffer), len(rows) * layout.groups, layout.blocks, layout.levels)
+        try:
+            words, ready = what(packer)
+            manager.wait(stream, ready, "R7.5 publication: readiness of the pages in its rows")
             manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
             manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
             if self.published is None:
                 manager.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
             else:
                 manager.wait(stream, (self.published,), "R7.5 publication: the previous publication")
+        finally:
+            packer.finish()
         if refusal is not None:
             # What was queued may still read the buffer (R7.6), and the next publication follows it; the tables stay as they were.
             self._staging.submitted(buffer, stream)
@@ -116,8 +123,7 @@ class Tables:
             self._refused = Fence((*self._refused.points, queued))
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused after it was queued (R8.6)")
         reads = self._staging.read_access(buffer)
-        rows = words.rows.tolist()
-        self._scatter(stream, buffer.memory, rows, how.room, how.work, (reads,), "R8.4 publication: upload and scatter")
+        self._scatter(stream, buffer.memory, rows, packer.room, packer.work, (reads,), "R8.4 publication: upload and scatter")
         self._staging.submitted(buffer, stream)
         self.published = manager.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.

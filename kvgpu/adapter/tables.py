@@ -46,7 +46,7 @@ def _published(batch: Batch, place: int) -> TableWords:
     for row in range(batch.rows):
         written = batch.row_words(row)
         if written is not None:
-            slots, level, counts[row] = written.publication.row(written.number, place)
+            slots, level, counts[row] = written.group(place)
             table[row, : len(slots)] = slots
             levels[row, : len(level)] = level
     return _words(table, counts, levels if batch.levels else None)

@@ -1,0 +1,93 @@
+"""A publication in its packed form: staging memory, filled part by part while the caller works on (R8.4, R7.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.gather import gather
+from kvgpu.group_blocks import Moved, Shown
+from kvgpu.publish_kernels import padded, sections
+from kvgpu.row_words import RowWords
+
+Int32 = npt.NDArray[np.int32]
+
+WORDS = 2
+"""Words that a changed block takes in the packed form; a block of a row that is written whole takes one."""
+
+
+class Packer:
+    """Fills ``staging`` (uint8) in the form of ``publish_kernels``, for ``pairs`` (dirty row, group) of at most ``blocks`` each.
+
+    ``room``: the entries that the form has room for. ``work``: at most so many blocks are written for any pair; 0: whole rows.
+    """
+
+    def __init__(self, staging: npt.NDArray[np.uint8], pairs: int, blocks: int, with_levels: bool) -> None:
+        """Nothing is packed yet."""
+        self.room = pairs * padded(blocks)
+        self._packed = sections(staging, pairs, self.room, with_levels)
+        self._with_levels = with_levels
+        self._pairs = self._used = self._most = 0
+        self._whole = False
+        self._under_way: list[Callable[[], object]] = []
+
+    @property
+    def work(self) -> int:
+        """See the class."""
+        return 0 if self._whole else max(1, self._most)
+
+    def add(self, rows: Sequence[int], words: Sequence[RowWords], changes: Sequence[Moved | None]) -> None:
+        """Pack the next rows. Threads may copy until ``finish``.
+
+        ``changes``: for each row and group what may differ from what stands there; ``None``: all.
+        """
+        shown = [one for row in words for one in row.shown]
+        groups = len(shown) // len(rows)
+        of_change = np.fromiter((-1 if moved is None else len(moved.blocks) for moved in changes), np.int32, len(changes))
+        whole = of_change < 0
+        heads = self._packed.heads[self._pairs : self._pairs + len(shown)]
+        heads[:, 0] = np.repeat(rows, groups)
+        heads[:, 2] = np.where(whole, np.repeat([row.length for row in words], groups), ~of_change)
+        heads[:, 3] = [count for row in words for count in row.counts]
+        room = padded(np.where(whole, heads[:, 2], WORDS * of_change))
+        heads[:, 1] = self._used + np.cumsum(room) - room
+        self._used += int(room.sum())
+        self._pairs += len(shown)
+        if not whole.all():
+            self._most = max(self._most, int(of_change.max()))
+            self._add_changes(heads, shown, changes)
+        if whole.any():
+            self._whole = True
+            self._add_whole(heads, shown, np.flatnonzero(whole).tolist())
+
+    def _add_whole(self, heads: Int32, shown: Sequence[Shown], places: Sequence[int]) -> None:
+        starts, lengths = heads[places, 1], heads[places, 2]
+        indices = [shown[place].indices for place in places]
+        self._under_way.append(gather(indices, lengths, starts, self._packed.entries))
+        if self._with_levels:
+            levels = [shown[place].levels for place in places]
+            self._under_way.append(gather(levels, lengths, starts, self._packed.levels))
+
+    def _add_changes(self, heads: Int32, shown: Sequence[Shown], changes: Sequence[Moved | None]) -> None:
+        parts = [(place, moved) for place, moved in enumerate(changes) if moved is not None and len(moved.blocks)]
+        if not parts:
+            return
+        places = [place for place, _ in parts]
+        counts = ~heads[places, 2]
+        starts = np.repeat(heads[places, 1], counts)
+        within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
+        at = starts + WORDS * within
+        self._packed.entries[at] = np.concatenate([moved.blocks for _, moved in parts])
+        self._packed.entries[at + 1] = np.concatenate(
+            [shown[place].indices[moved.blocks] if moved.slots is None else moved.slots for place, moved in parts]
+        )
+        if self._with_levels:
+            levels = [shown[place].levels[moved.blocks] for place, moved in parts]
+            self._packed.levels[starts + within] = np.concatenate(levels)
+
+    def finish(self) -> None:
+        """Wait for the threads: everything that was added is packed. Idempotent."""
+        while self._under_way:
+            self._under_way.pop()()
