@@ -1,46 +1,108 @@
-"""Many arrays into one, with several threads where that is worth it."""
+"""Many arrays into one, copied by threads of the system beside the interpreter where that is worth it."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from ctypes import addressof, c_char
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-PARALLEL_FROM = 4 << 20
-"""Bytes from which threads pay: one core copies less than the memory can give."""
+THREADS_FROM = 1 << 20
+"""Bytes from which a thread pays."""
 PIECE = 2 << 20
-"""Bytes that are worth a thread."""
-MAX_THREADS = 8
+"""Bytes that are worth a thread of their own."""
+MAX_THREADS = 4
+"""Of one call; calls overlap."""
 UNIT = 16
 """Bytes that are stored at a time."""
 
 
 def prepare(nbytes: int) -> None:
     """Compile what a gather of so many bytes will need, so that the first publication need not wait for it."""
-    if nbytes >= PARALLEL_FROM:
+    if nbytes >= THREADS_FROM:
         _copier()
-        _threads()
+
+
+def gather(
+    parts: Sequence[npt.NDArray[Any]], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], out: npt.NDArray[Any]
+) -> Callable[[], None]:
+    """Copy the first ``lengths[n]`` elements of each of ``parts``, contiguous, to ``out[starts[n]:]``; the starts ascend.
+
+    Threads may be at work still. Returns a function that waits for them, which must be called: nothing that is named here may
+    change, or be freed, before that.
+    """
+    sizes = lengths.astype(np.int64) * out.itemsize
+    targets = out.ctypes.data + starts.astype(np.int64) * out.itemsize
+    if (nbytes := int(sizes.sum())) < THREADS_FROM or (targets % UNIT).any():
+        for part, length, start in zip(parts, lengths.tolist(), starts.tolist(), strict=True):
+            out[start : start + length] = part[:length]
+        return _nothing
+    # Cut at whole parts, as evenly as their lengths allow.
+    pieces = max(1, min(MAX_THREADS, os.cpu_count() or 1, nbytes // PIECE))
+    cuts = np.searchsorted(targets, np.linspace(targets[0], targets[-1] + sizes[-1], pieces + 1)[1:-1])
+    bounds = [0, *cuts.tolist(), len(parts)]
+    sources = np.fromiter(map(_address, parts), np.int64, len(parts))
+    threads = [
+        _Thread(np.concatenate(([end - first], targets[first:end], sources[first:end], sizes[first:end])))
+        for first, end in itertools.pairwise(bounds)
+    ]
+
+    def wait() -> None:
+        for thread in threads:
+            thread.join()
+
+    return wait
+
+
+def _nothing() -> None:
+    pass
+
+
+def _address(part: Any) -> int:
+    # A third of the time of ``part.ctypes.data``.
+    return ctypes.addressof(ctypes.c_char.from_buffer(part)) if part.size else 0
+
+
+class _Thread:
+    """A thread of the system that copies and ends.
+
+    A thread of Python would need the interpreter's lock to begin and to end, which the caller, busy with the next rows, holds.
+    """
+
+    def __init__(self, work: npt.NDArray[np.int64]) -> None:
+        """Start it. ``work``: a number ``n``, then ``n`` targets, ``n`` sources and ``n`` sizes in bytes."""
+        self._work = work
+        self._thread = ctypes.c_void_p()
+        self._started = _system().pthread_create(ctypes.byref(self._thread), None, _copier().address, work.ctypes.data) == 0
+        if not self._started:  # there are too many threads
+            _copier().ctypes(work.ctypes.data)
+
+    def join(self) -> None:
+        """Wait until it has copied. Idempotent."""
+        if self._started:
+            _system().pthread_join(self._thread, None)
+            self._started = False
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), thread_name_prefix="kvgpu gather")
+def _system() -> Any:
+    library = ctypes.CDLL(None)
+    library.pthread_create.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    library.pthread_join.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    return library
 
 
 @cache
 def _copier() -> Any:
-    """``copy(targets, sources, sizes)``: bytes between addresses, all int64, without the interpreter's lock.
+    """The body of such a thread, a C function.
 
-    NumPy's own copies hold that lock, and so would make the threads take turns. The stores go past the caches: the CPU does not
-    read what it writes here, and need not fetch what it overwrites. The targets are multiples of ``UNIT``.
+    Its stores go past the caches: the CPU does not read what it writes here, and need not fetch what it overwrites. The targets
+    are multiples of ``UNIT``.
     """
     import numba  # here: only large tables pay for it
     from llvmlite import ir  # type: ignore[import-untyped]
@@ -51,6 +113,7 @@ def _copier() -> Any:
 
     signature: Any = templates.signature
     raw_memcpy: Any = cgutils.raw_memcpy
+    carray: Any = vars(numba)["carray"]
     word = ir.IntType(64)
     unit = ir.VectorType(ir.IntType(32), UNIT // 4).as_pointer()
 
@@ -73,45 +136,11 @@ def _copier() -> Any:
 
     move: Any = stream
 
-    def copy(targets: Any, sources: Any, sizes: Any) -> None:
-        for number in range(len(targets)):
-            move(targets[number], sources[number], sizes[number])
+    def copy(work: Any) -> Any:
+        count = carray(work, (1,), np.int64)[0]
+        words = carray(work, (1 + 3 * count,), np.int64)
+        for number in range(1, 1 + count):
+            move(words[number], words[number + count], words[number + 2 * count])
+        return work
 
-    return numba.njit("void(int64[::1], int64[::1], int64[::1])", nogil=True)(copy)
-
-
-def gather(
-    parts: Sequence[npt.NDArray[Any]], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], out: npt.NDArray[Any]
-) -> Callable[[], object]:
-    """Copy the first ``lengths[n]`` elements of each of ``parts``, contiguous, to ``out[starts[n]:]``; the starts ascend.
-
-    Threads may be at work still. Returns a function that waits for them: nothing that is named here may change before that.
-    """
-    sizes = lengths.astype(np.int64) * out.itemsize
-    targets = out.ctypes.data + starts.astype(np.int64) * out.itemsize
-    if (nbytes := int(sizes.sum())) < PARALLEL_FROM or (targets % UNIT).any():
-        for part, length, start in zip(parts, lengths.tolist(), starts.tolist(), strict=True):
-            out[start : start + length] = part[:length]
-        return _nothing
-    # Cut at whole parts, as evenly as their lengths allow.
-    pieces = max(1, min(MAX_THREADS, os.cpu_count() or 1, nbytes // PIECE))
-    cuts = np.searchsorted(targets, np.linspace(targets[0], targets[-1] + sizes[-1], pieces + 1)[1:-1])
-    bounds = [0, *cuts.tolist(), len(parts)]
-    sources = np.fromiter(map(_address, parts), np.int64, len(parts))
-    copy = _copier()
-
-    def piece(first: int, end: int) -> None:
-        copy(targets[first:end], sources[first:end], sizes[first:end])
-
-    under_way = [_threads().submit(piece, *cut) for cut in itertools.pairwise(bounds)]
-    time.sleep(0)  # they need the interpreter's lock to begin
-    return lambda: [one.result() for one in under_way]
-
-
-def _nothing() -> None:
-    pass
-
-
-def _address(part: Any) -> int:
-    # A third of the time of ``part.ctypes.data``.
-    return addressof(c_char.from_buffer(part)) if part.size else 0
+    return numba.cfunc(types.voidptr(types.voidptr))(copy)

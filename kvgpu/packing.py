@@ -31,7 +31,7 @@ class Packer:
         self._with_levels = with_levels
         self._pairs = self._used = self._most = 0
         self._whole = False
-        self._under_way: list[Callable[[], object]] = []
+        self._under_way: list[Callable[[], None]] = []
 
     @property
     def work(self) -> int:

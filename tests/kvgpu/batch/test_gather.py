@@ -11,7 +11,7 @@ from kvgpu.gather import gather
 @pytest.mark.parametrize("apart", [1, 4])
 @pytest.mark.parametrize("lengths", [[5], [0, 3, 0, 0, 4, 1], [1] * 40, [100, 0, 0, 0], [0, 0, 0, 101], [17, 8, 0, 31]])
 def test_gather(lengths: list[int], apart: int, threshold: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PARALLEL_FROM", threshold)
+    monkeypatch.setattr(module, "THREADS_FROM", threshold)
     monkeypatch.setattr(module, "PIECE", 32)
     monkeypatch.setattr(module.os, "cpu_count", lambda: 3)
     rng = np.random.default_rng(0)
