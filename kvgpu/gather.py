@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 THREADS_FROM = 1 << 20
 """Bytes from which a thread pays."""
-PIECE = 1 << 20
+PIECE = 2 << 20
 """Bytes that are worth a thread of their own."""
 MAX_THREADS = 8
 """Of one call; calls overlap."""

@@ -15,7 +15,7 @@ from kvgpu.packing import WORDS, Packer
 from kvgpu.request import Request
 from kvgpu.row_words import RowWords, empty_row
 
-PART = 64
+PART = 128
 """Rows that are packed at a time: the threads that copy them are at work while the next ones are looked up."""
 
 

@@ -50,7 +50,7 @@ def test_torch_reads_the_published_tables_where_they_are() -> None:
         np.asarray(table)
     with pytest.raises(BufferError, match="never copied"):
         np.from_dlpack(table, device="cpu", copy=False)
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream(device=device.ordinal)
     with torch.cuda.stream(side):
         assert int(torch.from_dlpack(table).sum()) == int(seen.sum())
     batch.close()

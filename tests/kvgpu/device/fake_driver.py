@@ -106,6 +106,12 @@ def _do(work: Callable[[], object]) -> Step:
     return step
 
 
+def slow(stream: int, looks: int) -> None:
+    """Queue work that is still running the next ``looks`` times that somebody looks."""
+    left = iter(range(looks))
+    _submit(stream, lambda: next(left, None) is None)
+
+
 def cuInit(flags: int) -> tuple[Any, ...]:
     return OK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 import time
@@ -342,6 +343,42 @@ def test_pretended_memory_goes_back_to_the_driver_when_it_runs_out(pretended: Op
     device.close()
 
 
+@pytest.mark.parametrize("patient", [False, True])
+def test_only_a_patient_device_waits_for_slow_work_and_none_for_a_gate(pretended: Open, patient: bool) -> None:
+    device = pretended(patient=patient)
+    a = device.stream("a")
+    fake_driver.slow(a.raw, looks=5)  # type: ignore[attr-defined]
+    assert device.record(a, "behind slow work").done() is patient
+    gate = device.gate(a, "g")
+    event = device.record(a, "behind a gate")
+    assert not event.done()
+    gate.open()
+    device.settle()
+    assert event.done()
+    device.close()
+
+
+@pytest.mark.cuda
+def test_a_worker_takes_the_gpu_of_its_number() -> None:
+    device = on_gpu()
+    from kvgpu.device.cuda.driver import gpus
+
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    assert device.ordinal == worker % gpus()
+    torch = pytest.importorskip("torch")
+
+    class View:
+        __cuda_array_interface__ = {  # noqa: RUF012
+            "shape": (256,),
+            "typestr": "|u1",
+            "data": (device.allocate("device", 256, "m").address, False),
+            "version": 3,
+        }
+
+    assert torch.as_tensor(View()).device.index == device.ordinal
+    device.close()
+
+
 @pytest.mark.cuda
 def test_kernel_forms_agree_on_random_bytes_on_gpu() -> None:
     device = on_gpu()
@@ -414,17 +451,17 @@ def test_nothing_waits_for_a_closed_gate_on_gpu(what: str) -> None:
 def test_torch_stream_and_memory_on_gpu() -> None:
     device = on_gpu()
     torch = pytest.importorskip("torch")
-    theirs = torch.cuda.Stream()
+    theirs = torch.cuda.Stream(device=device.ordinal)
     stream = device.external_stream(theirs)
     memory, seen = device.allocate("device", 256, "m"), device.allocate("pinned", 256, "seen")
 
     class View:
         __cuda_array_interface__ = {"shape": (256,), "typestr": "|u1", "data": (memory.address, False), "version": 3}  # noqa: RUF012
 
-    tensor = torch.as_tensor(View(), device="cuda")
+    tensor = torch.as_tensor(View(), device=f"cuda:{device.ordinal}")
     assert tensor.data_ptr() == memory.address
     tensor += 0  # torch loads its kernels at their first use, and that would wait for the gate
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device.ordinal)
     own = device.stream("own")
     gate = device.gate(own, "g")
     mix(device, own, memory, 0, 7, "cell")
