@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,11 +39,21 @@ class Lifecycle:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A lifecycle on which two systems differ: the replay's result, and the shortest scenario found, as YAML text."""
+    """A lifecycle on which two systems differ: the replay's result, and the shortest scenario found so far, as YAML text."""
 
-    seed: int
+    life: Lifecycle
     result: Result
     text: str
+
+    @property
+    def seed(self) -> int:
+        """The seed of the lifecycle."""
+        return self.life.seed
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether what is wrong is what is left at the end: then every operation may have a part in it."""
+        return self.result.failure is not None and self.result.failure.step == len(self.life.operations)
 
 
 def generate(seed: int, steps: int, reference: Named, profile: Profile) -> Lifecycle:
@@ -98,16 +110,21 @@ def run(life: Lifecycle, implementation: Named, reference: Named, options: Mappi
     return replace(result, verdict=Verdict.FAILED, failure=failure)
 
 
-def shrink(life: Lifecycle, result: Result, implementation: Named, reference: Named, options: Mapping[str, str]) -> Found:
-    """Leave out operations for as long as the same failure stays: halves first, then ever smaller pieces."""
-    assert result.failure is not None
-    wanted = result.failure.identity
-    kept = list(life.operations[: result.failure.step + 1])
-    best = result
+def shrink(found: Found, implementation: Named, reference: Named, options: Mapping[str, str], seconds: float = math.inf) -> Found:
+    """Leave out operations for as long as the same failure stays: halves first, then ever smaller pieces.
+
+    :param seconds: after so long the shortest scenario so far is good enough.
+    """
+    life, best = found.life, found.result
+    if best.failure is None or found.at_the_end:
+        return found
+    end = time.monotonic() + seconds
+    wanted = best.failure.identity
+    kept = list(life.operations[: best.failure.step + 1])
     size = max(1, len(kept) // 2)
-    while True:
+    while time.monotonic() < end:
         start, progress = 0, False
-        while start < len(kept):
+        while start < len(kept) and time.monotonic() < end:
             shorter = kept[:start] + kept[start + size :]
             if not shorter:  # a scenario has at least one step
                 start += size
@@ -120,21 +137,23 @@ def shrink(life: Lifecycle, result: Result, implementation: Named, reference: Na
         if size == 1 and not progress:
             break
         size = max(1, size // 2)
-    text = as_yaml(f"found by lifecycle {life.seed}", life.manager, kept, reference)
-    return Found(life.seed, best, text)
+    return Found(life, best, as_yaml(_title(life), life.manager, kept, reference))
 
 
 def hunt(
     seed: int, steps: int, implementation: Named, reference: Named, options: Mapping[str, str], profile: Profile
 ) -> Found | None:
-    """Generate and replay the lifecycle of a seed; a failure comes back shrunk."""
+    """Generate and replay the lifecycle of a seed; a failure comes back with the operations up to it."""
     life = generate(seed, steps, reference, profile)
     result = run(life, implementation, reference, options)
     if result.verdict is not Verdict.FAILED:
         return None
-    if result.failure is not None and result.failure.step == len(life.operations):
-        return Found(seed, result, as_yaml(f"found by lifecycle {seed}", life.manager, life.operations, reference))
-    return shrink(life, result, implementation, reference, options)
+    last = len(life.operations) if result.failure is None else result.failure.step + 1
+    return Found(life, result, as_yaml(_title(life), life.manager, life.operations[:last], reference))
+
+
+def _title(life: Lifecycle) -> str:
+    return f"found by lifecycle {life.seed}"
 
 
 def _error(system: System, op: ops.Operation) -> ErrorKind | None:

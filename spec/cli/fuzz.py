@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from spec.audit.lifecycles import Found
+    from spec.harness.replay import Named
+
+Tell: TypeAlias = "Callable[[Found | None], None]"
+SHRINK_SECONDS = 30.0
+"""How long a failure is made shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every process is told."""
+
+    steps: int
+    system: str
+    against: str
+    options: dict[str, str]
+    gates: bool
+    faults: bool
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has come out so far. ``under_way``: the seeds that processes have now."""
+
+    done: int = 0
+    found: dict[int, Found] = field(default_factory=dict)
+    under_way: set[int] = field(default_factory=set)
 
 
 def fuzz(
@@ -21,7 +56,7 @@ def fuzz(
     against: Annotated[str, typer.Option(help="The reference.")] = "kvref",
     device: Annotated[str, typer.Option(help="auto, sim or cuda.")] = "auto",
     schedule: Annotated[str, typer.Option(help="fifo, adversarial or seed=N.")] = "fifo",
-    seconds: Annotated[float | None, typer.Option(help="Stop after so long, whatever is left.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Begin nothing new after so long, whatever is left.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
     output: Annotated[Path | None, typer.Option(help="A folder for the scenarios of failures.")] = None,
     keep_going: Annotated[bool, typer.Option(help="Go on after the first failure.")] = False,
@@ -29,59 +64,137 @@ def fuzz(
     faults: Annotated[bool, typer.Option(help="Have copies refused.")] = True,
 ) -> None:
     """Run random lifecycles through both systems, and shrink whatever differs to a short scenario."""
-    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-
     from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    console = Console()
+    start = time.monotonic()
+    plan = Plan(steps, system, against, {"device": device, "schedule": schedule}, gates, faults)
+    tally = Tally()
+    columns = (TextColumn("{task.completed} lifecycles"), TextColumn("{task.description}"), TimeElapsedColumn())
+    stopped = ""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=None)
+
+        def tell(found: Found | None) -> None:
+            if found is not None:
+                _report_at_once(console, found, output)
+            progress.update(bar, completed=tally.done, description=f"{len(tally.found)} failed")
+
+        try:
+            _run(plan, range(first, first + seeds), seconds, jobs or os.cpu_count() or 1, keep_going, tally, tell)
+        except KeyboardInterrupt:
+            stopped = "stopped early: "
+        except BrokenProcessPool:
+            stopped = "a process ended without an answer: "
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    for one in sorted(tally.found.values(), key=lambda found: found.seed):
+        _report(console, one, plan, output)
+    console.print(
+        f"{stopped}{tally.done} lifecycles of {steps} steps, {len(tally.found)} failed, {time.monotonic() - start:.1f} s"
+    )
+    if stopped and tally.under_way:
+        under_way = ", ".join(map(str, sorted(tally.under_way)))
+        console.print(f"under way were: {under_way}; run one alone with --first SEED --seeds 1", soft_wrap=True)
+    if tally.found or stopped:
+        raise typer.Exit(1)
+
+
+def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going: bool, tally: Tally, tell: Tell) -> None:
+    """Fill ``tally``, and ``tell`` of each change. Failures are made shorter while others run."""
+    from spec.harness.runner import process_context
+    from spec.harness.systems import find_system
+
+    end = None if seconds is None else time.monotonic() + seconds
+    queue = iter(seeds)
+    modules = ["spec.audit.lifecycles", *(find_system(name).__module__ for name in (plan.system, plan.against))]
+    pool = ProcessPoolExecutor(
+        jobs, process_context(modules), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
+    running: dict[Future[Found | None], int] = {}
+    try:
+        while True:
+            late = end is not None and time.monotonic() > end
+            if not late and (keep_going or not tally.found):
+                for seed in itertools.islice(queue, 2 * jobs - len(running)):
+                    running[pool.submit(_one, seed, plan)] = seed
+            tally.under_way = set(running.values())
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                seed = running.pop(future)
+                found = future.result()
+                if seed in tally.found:  # it is shorter now
+                    assert found is not None
+                    tally.found[seed] = found
+                    continue
+                tally.done += 1
+                if found is not None:
+                    tally.found[seed] = found
+                    running[pool.submit(_shorter, found, plan)] = seed
+                tell(found)
+    except BaseException:
+        for process in list(pool._processes.values()):  # they are in the middle of something, and nobody waits for it
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _one(seed: int, plan: Plan) -> Found | None:
+    from spec.audit.lifecycles import hunt
+    from spec.audit.managers import Profile
+
+    return hunt(seed, plan.steps, *_systems(plan), plan.options, Profile(gates=plan.gates, faults=plan.faults))
+
+
+def _shorter(found: Found, plan: Plan) -> Found:
+    from spec.audit.lifecycles import shrink
+
+    return shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS)
+
+
+def _systems(plan: Plan) -> tuple[Named, Named]:
+    from spec.harness.replay import Named
+    from spec.harness.systems import find_system
+
+    return Named(plan.system, find_system(plan.system)), Named(plan.against, find_system(plan.against))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _report_at_once(console: Console, found: Found, output: Path | None) -> None:
+    """Nothing is lost if the run is stopped while the failure is made shorter."""
+    failure = found.result.failure
+    where = "" if failure is None else f" at step {failure.step}, {failure.verb}"
+    path = _write(found, output)
+    console.print(f"lifecycle {found.seed} differs{where}: it is made shorter{f'; {path}' if path else ''}", soft_wrap=True)
+
+
+def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> None:
     from rich.syntax import Syntax
 
     from spec.harness.report import failure_report
 
-    console = Console()
-    options = {"device": device, "schedule": schedule}
-    start = time.monotonic()
-    found: list[Found] = []
-    done = 0
-    queue = iter(range(first, first + seeds))
-    with ProcessPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        running: set[Future[Found | None]] = set()
-        more = True
-        while more or running:
-            while more and len(running) < 4 * (jobs or os.cpu_count() or 1):
-                seed = next(queue, None)
-                late = seconds is not None and time.monotonic() - start > seconds
-                if seed is None or late or (found and not keep_going):
-                    more = False
-                    break
-                running.add(pool.submit(_one, seed, steps, system, against, options, gates, faults))
-            if not running:
-                break
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                done += 1
-                result = future.result()
-                if result is not None:
-                    found.append(result)
-    for one in sorted(found, key=lambda f: f.seed):
-        command = f"kvspec fuzz --first {one.seed} --seeds 1 --steps {steps} --system {system} --against {against}"
-        console.print(failure_report(one.result, (against, system), command))
-        if output is None:
-            console.print(Syntax(one.text, "yaml", word_wrap=True))
-        else:
-            output.mkdir(parents=True, exist_ok=True)
-            path = output / f"lifecycle-{one.seed}.yaml"
-            path.write_text(one.text)
-            console.print(f"[bold]{path}[/bold]")
-    console.print(f"{done} lifecycles of {steps} steps, {len(found)} failed, {time.monotonic() - start:.1f} s")
-    if found:
-        raise typer.Exit(1)
+    asked = {"steps": plan.steps, "system": plan.system, "against": plan.against, **plan.options}
+    command = " ".join([f"kvspec fuzz --first {found.seed} --seeds 1", *(f"--{name} {value}" for name, value in asked.items())])
+    command += "".join(f" --no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on)
+    console.print(failure_report(found.result, (plan.against, plan.system), command))
+    path = _write(found, output)
+    if path is None:
+        console.print(Syntax(found.text, "yaml", word_wrap=True))
+    else:
+        console.print(f"[bold]{path}[/bold]")
 
 
-def _one(seed: int, steps: int, system: str, against: str, options: dict[str, str], gates: bool, faults: bool) -> Found | None:
-    from spec.audit.lifecycles import hunt
-    from spec.audit.managers import Profile
-    from spec.harness.replay import Named
-    from spec.harness.systems import find_system
-
-    profile = Profile(gates=gates, faults=faults)
-    named = (Named(system, find_system(system)), Named(against, find_system(against)))
-    return hunt(seed, steps, *named, options, profile)
+def _write(found: Found, output: Path | None) -> Path | None:
+    if output is None:
+        return None
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / f"lifecycle-{found.seed}.yaml"
+    path.write_text(found.text)
+    return path

@@ -47,10 +47,7 @@ def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tu
         for number, scenario in enumerate(scenarios):
             yield number, replay(scenario, implementation, reference, plan.options)
         return
-    # A server process that has imported the systems and touched no device hands out workers cheaply.
-    context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
-    if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["spec.harness.runner", *_modules(plan)])
+    context = process_context(["spec.harness.runner", *(find_system(name).__module__ for name in (plan.system, plan.against))])
     rest = dict(enumerate(scenarios))
     for number, result in _in_pool(plan, rest, jobs, context):
         del rest[number]
@@ -58,6 +55,16 @@ def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tu
     # A system that ends its process takes the pool with it. What is left runs alone, so that it is known which one did.
     for number, scenario in rest.items():
         yield next(_in_pool(plan, {number: scenario}, 1, context), (number, _died(scenario)))
+
+
+def process_context(modules: Sequence[str]) -> BaseContext:
+    """How to start processes that drive systems: a server process that has imported ``modules`` and touched no device hands
+    them out cheaply.
+    """
+    context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(list(modules))
+    return context
 
 
 def _in_pool(plan: Plan, scenarios: Mapping[int, Scenario], jobs: int, context: BaseContext) -> Iterator[tuple[int, Result]]:
@@ -97,7 +104,3 @@ def _systems(system: str, against: str) -> tuple[Named, Named]:
 @lru_cache(maxsize=8)
 def _loaded(path: Path, max_pool_bytes: int) -> list[Scenario]:
     return load_file(path, max_pool_bytes=max_pool_bytes)
-
-
-def _modules(plan: Plan) -> list[str]:
-    return [find_system(name).__module__ for name in (plan.system, plan.against)]

@@ -1,0 +1,67 @@
+"""``kvspec fuzz`` tells of every failure, at once and at the end, and of what it was at when it was stopped."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from spec.cli import fuzz as command
+from spec.cli.main import app
+from spec.language import load_file
+
+
+def fuzz(*args: str) -> Result:
+    return CliRunner().invoke(app, ["fuzz", "--jobs", "2", *args])
+
+
+def test_lifecycles_that_agree_are_counted() -> None:
+    result = fuzz("--seeds", "3", "--steps", "10")
+    assert result.exit_code == 0
+    assert "3 lifecycles of 10 steps, 0 failed" in result.output
+
+
+def test_a_failure_is_told_at_once_and_a_short_scenario_is_left(tmp_path: Path) -> None:
+    keeps = ("--system", "tests.audit.hoarders:KeepsSlots")
+    result = fuzz("--seeds", "2", "--steps", "12", *keeps, "--keep-going", "--output", str(tmp_path))
+    assert result.exit_code == 1
+    text = " ".join(result.output.split())
+    for seed in (0, 1):
+        assert re.search(rf"lifecycle {seed} differs at step \d+, \w+: it is made shorter", text)
+        assert f"kvspec fuzz --first {seed} --seeds 1 --steps 12 --system tests.audit.hoarders:KeepsSlots" in text
+        (scenario,) = load_file(tmp_path / f"lifecycle-{seed}.yaml")
+        assert len(scenario.steps) == 1
+    assert "2 lifecycles of 12 steps, 2 failed" in text
+
+
+def test_without_keep_going_the_first_failure_ends_it() -> None:
+    result = fuzz("--seeds", "1000000", "--steps", "5", "--system", "tests.audit.hoarders:KeepsSlots")
+    assert result.exit_code == 1
+    assert "kvspec: 1" in result.output
+
+
+def test_stopped_by_the_user_it_says_what_was_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "wait", stop)
+    result = fuzz("--seeds", "100", "--first", "7")
+    assert result.exit_code == 1
+    assert "stopped early: 0 lifecycles of 60 steps, 0 failed" in result.output
+    assert "under way were: 7, 8, 9, 10; run one alone with --first SEED --seeds 1" in result.output
+
+
+def test_a_system_that_ends_its_process_is_told_of_without_a_traceback() -> None:
+    result = fuzz("--seeds", "2", "--system", "tests.audit.mortal:Dies")
+    assert result.exit_code == 1
+    assert "a process ended without an answer: 0 lifecycles" in result.output
+    assert "under way were: 0, 1" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = fuzz("--seeds", "1000000", "--steps", "5", "--seconds", "0")
+    assert result.exit_code == 0
+    assert "lifecycles of 5 steps, 0 failed" in result.output
