@@ -1,14 +1,15 @@
 """Copies of pages between slots: lanes, and one submission per direction and pair of pool groups (R4.5, R7.1).
 
 A copy runs on a *lane*, a stream of the manager's own: it waits for what its pages wait for, and for nothing else. A lane that
-is idle is used again, so that no copy stands behind an unrelated one.
+is idle is used again, and so is one whose copies wait for nothing that the new copy does not wait for: no copy is held up by what
+has no part in it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from kvgpu.config import PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
 from kvgpu.faults import FaultPlan
-from kvgpu.fences import FenceTable, Point
+from kvgpu.fences import Fence, FenceTable, Point
 from kvgpu.kernels import COPY_PAGES, THREADS, blocks_for, descriptor_bytes, fill_descriptor, segment_words
 from kvgpu.pools import SlotPool
 
@@ -79,10 +80,18 @@ _lanes = itertools.count()
 
 @dataclass(slots=True)
 class Lane:
-    """A stream for copies. ``last``: its last copy."""
+    """A stream for copies. ``last``: its last copy.
+
+    ``after``: what its copies wait for, by stream the number of the latest point; ``None``: for a file as well.
+    """
 
     stream: Stream
     last: Event | None = None
+    after: dict[str, int] | None = field(default_factory=dict)
+
+    def idle(self) -> bool:
+        """Whether all its copies have run."""
+        return self.last is None or self.last.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +138,18 @@ class Copier:
         self._lanes: list[Lane] = []
         self.buffers = Buffers(device)
 
-    def lane(self) -> Lane:
-        """An idle lane."""
+    def lane(self, after: Mapping[str, int]) -> Lane:
+        """A lane that holds a copy up for nothing: an idle one, or one whose copies wait for no more than this one does.
+
+        Without the second kind there would be a stream for every copy behind work that takes long, and a GPU keeps few apart.
+        ``after``: as in ``Lane``.
+        """
         for lane in self._lanes:
-            if lane.last is None or lane.last.done():
+            if lane.idle():
+                lane.after = {}
+                return lane
+        for lane in self._lanes:
+            if lane.after is not None and all(after.get(key, 0) >= number for key, number in lane.after.items()):
                 return lane
         lane = Lane(self._device.stream(f"kv copies {next(_lanes)}"))
         self._lanes.append(lane)
@@ -140,7 +157,9 @@ class Copier:
 
     def on_lane(self, source: Side, target: Side, waits: Sequence[tuple[str | None, Sequence[Point]]], site: str) -> Point:
         """A copy of pages on a lane after ``waits`` (site of the waits, or ``None`` for that of each point). Its completion."""
-        lane = self.lane()
+        after = {point.key: point.number for point in Fence(point for _, points in waits for point in points).points}
+        lane = self.lane(after)
+        lane.after = None if source.on_disk or target.on_disk or lane.after is None else {**lane.after, **after}
         for name, points in waits:
             self._fences.wait(lane.stream, points, name)
         done = self.on_stream(lane.stream, source, target, site, "R7.1 completion of a copy", "R7.3 readiness: the copy there")

@@ -377,7 +377,7 @@ def _held_is_dropped(old: Any) -> Any:
 
 
 def _one_lane(old: Any) -> Any:
-    return lambda self: self._lanes[0] if self._lanes else old(self)
+    return lambda self, after: self._lanes[0] if self._lanes else old(self, after)
 
 
 def _first_row_only(old: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -311,7 +312,8 @@ class CudaDevice:
             if not _wait(point, SETTLE_SECONDS):
                 raise DeviceError(
                     f"work on stream {stream.name!r} has not ended in {SETTLE_SECONDS:.0f} s though no closed gate is before it: "
-                    f"a kernel that does not end, or work of another library that waits"
+                    f"a kernel that does not end, work of another library that waits, or more streams held up by gates than the "
+                    f"GPU keeps apart (about {os.environ['CUDA_DEVICE_MAX_CONNECTIONS']}): open gates sooner"
                 )
             if not stream.points and not stream.closed_gates():
                 stream.touched = False
