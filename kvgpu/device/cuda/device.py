@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,6 +33,8 @@ RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 NOT_CAPTURING = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
 LEGACY = 1
 """Another number of the default stream, 0."""
+MAX_HELD = 24
+"""Streams that gates may hold up at a time. The GPU keeps 32 apart; when they are all held, the next call of the driver hangs."""
 SPINS = 200
 """Looks at an event without a pause."""
 SETTLE_SECONDS = 60.0
@@ -232,7 +233,10 @@ class CudaDevice:
             raise foreign(event, "cuda", "event")
         if site in self._drop or event.stream is own or event.known_done():
             return
-        own.add_gates(self._context, still_closed(event.gates))
+        gates = still_closed(event.gates)
+        if gates:
+            self._may_be_held(own)
+        own.add_gates(self._context, gates)
         own.touched = True
         checked(driver.cuStreamWaitEvent(own.raw, event.raw, 0))
 
@@ -240,6 +244,7 @@ class CudaDevice:
         """See ``Device.gate``."""
         own = self._own(stream)
         self._not_in_capture(own, f"gate {label!r}")
+        self._may_be_held(own)
         own.keep_point(self._context)
         gate = CudaGate(label, self._wait_for_word(own))
         own.gates |= {gate}
@@ -248,6 +253,14 @@ class CudaDevice:
         self._gates = [each for each in self._gates if each.closed]
         self._gates.append(gate)
         return gate
+
+    def _may_be_held(self, own: CudaStream) -> None:
+        held = {stream.name for stream in self._streams.values() if stream.closed_gates()}
+        if len(held) >= MAX_HELD and own.name not in held:
+            raise DeviceError(
+                f"gates hold up {len(held)} streams, and a GPU keeps few apart: one more, {own.name!r}, could stop all of them; "
+                f"open a gate first, or use the simulated device"
+            )
 
     def position(self, of: Stream | Event) -> Position:
         """See ``Device.position``. Gates from the host's record; no clock."""
@@ -312,8 +325,7 @@ class CudaDevice:
             if not _wait(point, SETTLE_SECONDS):
                 raise DeviceError(
                     f"work on stream {stream.name!r} has not ended in {SETTLE_SECONDS:.0f} s though no closed gate is before it: "
-                    f"a kernel that does not end, work of another library that waits, or more streams held up by gates than the "
-                    f"GPU keeps apart (about {os.environ['CUDA_DEVICE_MAX_CONNECTIONS']}): open gates sooner"
+                    f"a kernel that does not end, or work of another library that waits"
                 )
             if not stream.points and not stream.closed_gates():
                 stream.touched = False

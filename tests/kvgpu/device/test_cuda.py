@@ -343,6 +343,21 @@ def test_pretended_memory_goes_back_to_the_driver_when_it_runs_out(pretended: Op
     device.close()
 
 
+def test_too_many_streams_behind_gates_are_refused_before_the_driver_hangs(opened: Open) -> None:
+    device = opened()
+    streams = [device.stream(f"s{n}") for n in range(25)]
+    gates = [device.gate(stream, stream.name) for stream in streams[:24]]
+    with pytest.raises(DeviceError, match=r"gates hold up 24 streams.*'s24'.*open a gate first"):
+        device.gate(streams[24], "one more")
+    event = device.record(streams[0], "held")
+    with pytest.raises(DeviceError, match="open a gate first"):
+        device.wait(streams[24], event, "w")
+    device.wait(streams[1], event, "held already")
+    gates[0].open()
+    device.gate(streams[24], "in its place").open()
+    device.settle()
+
+
 @pytest.mark.parametrize("patient", [False, True])
 def test_only_a_patient_device_waits_for_slow_work_and_none_for_a_gate(pretended: Open, patient: bool) -> None:
     device = pretended(patient=patient)
