@@ -36,7 +36,7 @@ def gather(
     """Copy the first ``lengths[n]`` elements of each of ``parts``, contiguous, to ``out[starts[n]:]``; the starts ascend.
 
     Threads may be at work still. Returns a function that waits for them, which must be called: nothing that is named here may
-    change, or be freed, before that.
+    change, and ``out`` not be freed, before that.
     """
     sizes = lengths.astype(np.int64) * out.itemsize
     targets = out.ctypes.data + starts.astype(np.int64) * out.itemsize
@@ -50,7 +50,7 @@ def gather(
     bounds = [0, *cuts.tolist(), len(parts)]
     sources = np.fromiter(map(_address, parts), np.int64, len(parts))
     threads = [
-        _Thread(np.concatenate(([end - first], targets[first:end], sources[first:end], sizes[first:end])))
+        _Thread(np.concatenate(([end - first], targets[first:end], sources[first:end], sizes[first:end])), parts)
         for first, end in itertools.pairwise(bounds)
     ]
 
@@ -76,9 +76,9 @@ class _Thread:
     A thread of Python would need the interpreter's lock to begin and to end, which the caller, busy with the next rows, holds.
     """
 
-    def __init__(self, work: npt.NDArray[np.int64]) -> None:
-        """Start it. ``work``: a number ``n``, then ``n`` targets, ``n`` sources and ``n`` sizes in bytes."""
-        self._work = work
+    def __init__(self, work: npt.NDArray[np.int64], keep: object) -> None:
+        """Start it. ``work``: a number ``n``, then ``n`` targets, ``n`` sources and ``n`` sizes in bytes. ``keep``: the sources."""
+        self._work, self._keep = work, keep
         self._thread = ctypes.c_void_p()
         library, attributes = _system()
         self._started = library.pthread_create(ctypes.byref(self._thread), attributes, _copier().address, work.ctypes.data) == 0
@@ -120,7 +120,7 @@ def _copier() -> Any:
 
     signature: Any = templates.signature
     raw_memcpy: Any = cgutils.raw_memcpy
-    carray: Any = vars(numba)["carray"]
+    carray: Any = numba.carray  # type: ignore[attr-defined]
     word = ir.IntType(64)
     unit = ir.VectorType(ir.IntType(32), UNIT // 4).as_pointer()
 

@@ -16,7 +16,7 @@ Int32 = npt.NDArray[np.int32]
 Int8 = npt.NDArray[np.int8]
 
 FEW = 64
-"""So many moves are remembered between two times that the views are held."""
+"""So many moves are remembered from one time that the blocks are shown to the next."""
 
 
 class Shown(NamedTuple):
@@ -46,8 +46,12 @@ class GroupBlocks:
     """The pages of one request in one layer group: int32 ``page``, bool ``locked`` and ``kept``, ``[beams, room]`` each.
 
     A page that is not locked is held (R2.2): its index is BAD. ``kept``: it is stale and held until it is committed or
-    committing ends (R3.7). Columns at ``room`` and beyond the request's blocks hold
-    ``NO_PAGE``.
+    committing ends (R3.7). Columns beyond the request's blocks hold ``NO_PAGE``.
+
+    What stands in beam row 0 is kept in three generations while rows of a batch show it: ``_now``, which is up to date, if it
+    was worked out; ``_base``, what was shown last, and ``_since``, how the views differ from that; ``_earlier``, what was shown
+    before. What is older than these no row shows any more, and its arrays, ``_spare``, are used again. ``_held``: the arrays of
+    the views are those of ``_base``, and must not change.
     """
 
     __slots__ = (

@@ -7,12 +7,23 @@ from kvgpu import gather as module
 from kvgpu.gather import gather
 
 
+class NoThreads:
+    """A system that has no more threads to give."""
+
+    @staticmethod
+    def pthread_create(*args: object) -> int:
+        return 11
+
+
+@pytest.mark.parametrize("refused", [False, True])
 @pytest.mark.parametrize("threshold", [0, 1 << 30])
 @pytest.mark.parametrize("apart", [1, 4])
 @pytest.mark.parametrize("lengths", [[5], [0, 3, 0, 0, 4, 1], [1] * 40, [100, 0, 0, 0], [0, 0, 0, 101], [17, 8, 0, 31]])
-def test_gather(lengths: list[int], apart: int, threshold: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gather(lengths: list[int], apart: int, threshold: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "THREADS_FROM", threshold)
     monkeypatch.setattr(module, "PIECE", 32)
+    if refused:
+        monkeypatch.setattr(module, "_system", lambda: (NoThreads, None))
     monkeypatch.setattr(module.os, "cpu_count", lambda: 3)
     rng = np.random.default_rng(0)
     parts = [rng.integers(0, 1000, length and length + 2).astype(np.int32) for length in lengths]
