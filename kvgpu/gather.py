@@ -77,7 +77,7 @@ class _Thread:
     """
 
     def __init__(self, work: npt.NDArray[np.int64], keep: object) -> None:
-        """Start it. ``work``: a number ``n``, then ``n`` targets, ``n`` sources and ``n`` sizes in bytes. ``keep``: the sources."""
+        """Start it. ``work``: a number ``n``, then ``n`` targets, ``n`` sources, ``n`` sizes in bytes. ``keep``: the sources."""
         self._work, self._keep = work, keep
         self._thread = ctypes.c_void_p()
         library, attributes = _system()
