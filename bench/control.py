@@ -20,7 +20,7 @@ SPARE = 16
 
 @dataclass(frozen=True)
 class Figures:
-    """CPU microseconds: per page of a decode entry, of one history step, of publications.
+    """CPU microseconds: per page of a decode entry, of a history step (of a token, of the last of a block), of publications.
 
     Of those: all rows dirty by a step each, all rows and one row dirty in every block.
     """
@@ -28,6 +28,7 @@ class Figures:
     rows: int
     groups: int
     entry_per_page: float
+    token: float
     step: float
     publish_step: float
     publish: float
@@ -51,15 +52,17 @@ def measure(device: Device, rows: int, groups: int = 2, repeats: int = 10) -> Fi
         requests.append(request)
     batch.publish(stream)
     device.settle()
+    tokens: list[float] = []
     steps: list[float] = []
     after_steps: list[float] = []
     publications: list[float] = []
     singles: list[float] = []
     for turn in range(1, repeats + 1):
         for request in requests:
-            start = time.perf_counter()
-            assert manager.resize(request, None, (BLOCKS + turn) * TOKENS)
-            steps.append(1e6 * (time.perf_counter() - start))
+            for times, history in ((tokens, request.history + 1), (steps, (BLOCKS + turn) * TOKENS)):
+                start = time.perf_counter()
+                assert manager.resize(request, None, history)
+                times.append(1e6 * (time.perf_counter() - start))
         device.settle()
         # Every other time as if nothing were known of what the rows show: every block is written.
         whole = turn % 2 == 0
@@ -76,7 +79,9 @@ def measure(device: Device, rows: int, groups: int = 2, repeats: int = 10) -> Fi
         singles.append(1e6 * (time.perf_counter() - start))
         device.settle()
     manager.shut()
-    return Figures(rows, groups, *(statistics.median(times) for times in (entries, steps, after_steps, publications, singles)))
+    return Figures(
+        rows, groups, *(statistics.median(times) for times in (entries, tokens, steps, after_steps, publications, singles))
+    )
 
 
 def _forget(requests: list[Request]) -> None:

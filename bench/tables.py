@@ -97,6 +97,7 @@ def control(figures: Figures) -> str:
     published = "met" if figures.publish <= 4000 else "MISSED"
     body = [
         ["decode entry, per page", f"{figures.entry_per_page:.3f} us", f"0.3 us: {met}"],
+        ["a history step of one token", f"{figures.token:.0f} us", ""],
         ["a history step that completes a block", f"{figures.step:.0f} us", ""],
         ["publication, all rows dirty by such a step", f"{figures.publish_step / 1e3:.2f} ms", ""],
         ["publication, all rows dirty in every block", f"{figures.publish / 1e3:.2f} ms", f"4 ms: {published}"],

@@ -118,6 +118,9 @@ def check_growth(request: Request, capacity: int, history: int) -> None:
 
 def resize(core: Core, request: Request, capacity: int, history: int) -> bool:
     """Set the lengths, which were checked (R3.6)."""
+    if _only_lengths(core, request, capacity, history):
+        request.capacity, request.history = capacity, history
+        return True
     try:
         with Transaction(core, core.scope()) as tx:
             set_lengths(tx, request, capacity, history)
@@ -125,6 +128,17 @@ def resize(core: Core, request: Request, capacity: int, history: int) -> bool:
     except NoRoom:
         return False
     return True
+
+
+def _only_lengths(core: Core, request: Request, capacity: int, history: int) -> bool:
+    """Whether no block comes or goes, becomes complete history or stale, and none is to be retried: most decode steps."""
+    size = request.tokens_per_block
+    return (
+        -(-capacity // size) == request.blocks
+        and history // size == request.history_blocks
+        and not (request.maybe_deferred and request.decoding)
+        and all(group.stale(history, size) == group.stale(request.history, size) for group in core.layout.groups)
+    )
 
 
 def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) -> None:
