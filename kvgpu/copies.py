@@ -12,6 +12,7 @@ import numpy.typing as npt
 from kvgpu.config import LEVEL_NAMES, SlotKey
 from kvgpu.core import TreeEvent
 from kvgpu.device.api import DeviceError, Stream
+from kvgpu.distinct import distinct
 from kvgpu.errors import CopyFailed
 from kvgpu.faults import Direction
 from kvgpu.fences import EMPTY, Point
@@ -217,7 +218,7 @@ class Copies:
             self._tx.touch(owner)
             owner.maybe_deferred |= level == 0  # R5.3
             if len(owners) == 1 and owner.beam_width == 1:
-                for group in np.unique(pages.group[numbers]).tolist():
+                for group in distinct(pages.group[numbers]):
                     mine = pages.group[numbers] == group
                     own = numbers[mine]
                     owner.groups[group].moved(

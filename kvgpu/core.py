@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kvgpu.config import Layout, SlotKey
 from kvgpu.counters import Counters
 from kvgpu.device.api import Device, DeviceError, Memory
+from kvgpu.distinct import distinct
 from kvgpu.eviction import EvictionQueue
 from kvgpu.faults import FaultPlan
 from kvgpu.fences import EMPTY, FenceTable
@@ -99,11 +100,9 @@ class Core:
             return
         levels = self.pages.level[numbers].astype(np.int32)
         places = levels * self.pool_group.shape[0] + self.pool_group[self.pages.group[numbers], levels]
-        if bool((places == places[0]).all()):  # by far the most usual, and then nothing has to be sorted
-            yield divmod(int(places[0]), self.pool_group.shape[0]), numbers
-            return
-        for place in np.unique(places).tolist():
-            yield divmod(place, self.pool_group.shape[0]), numbers[places == place]
+        found = distinct(places)
+        for place in found:
+            yield divmod(place, self.pool_group.shape[0]), numbers if len(found) == 1 else numbers[places == place]
 
     def has_locked(self, request: Request, page: int) -> bool:
         """Whether a request has a page locked."""
@@ -123,7 +122,7 @@ class Core:
         pages = self.pages
         locked = numbers[pages.locks[numbers] > 0]
         alone = pages.users[locked] == 1
-        found = set(np.unique(pages.user[locked[alone]]).tolist())
+        found = set(distinct(pages.user[locked[alone]]))
         for page in locked[~alone].tolist():
             found.update(uid for uid in pages.shared[page] if uid not in found and self.has_locked(self.by_uid[uid], page))
         return [self.by_uid[uid] for uid in sorted(found)]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from kvgpu.config import SlotKey
 from kvgpu.core import Core
+from kvgpu.distinct import counted, distinct
 from kvgpu.request import Request
 from kvgpu.transaction import Transaction
 
@@ -43,11 +44,10 @@ def movable(core: Core, numbers: Int32, own_needs: int) -> Int32:
 
 def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
     """How many host slots pages need, by pool group, in order."""
-    if not numbers.size:
+    if not numbers.size:  # there may be no such level
         return {}
     groups = core.pool_group[core.pages.group[numbers], HOST]
-    unique, counts = np.unique(groups, return_counts=True)
-    return {(HOST, group): count for group, count in zip(unique.tolist(), counts.tolist(), strict=True)}
+    return {(HOST, group): count for group, count in counted(groups).items()}
 
 
 def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey, int]]:
@@ -56,7 +56,7 @@ def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey,
     chosen, claims = [], {}
     if numbers.size:
         groups = core.pool_group[pages.group[numbers], HOST]
-        for group in np.unique(groups).tolist():
+        for group in distinct(groups):
             part = numbers[groups == group]
             part = part[np.lexsort((pages.beam[part], pages.group[part], pages.block[part]))]
             claims[(HOST, group)] = tx.room.claim_some((HOST, group), len(part))
@@ -73,7 +73,7 @@ def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) 
     keys = sorted({key for _, slots in found for key in slots})
     left = {key: joined([slots[key] for _, slots in found if key in slots]) for key in keys}
     sources = core.pool_group[core.pages.group[numbers], 0]
-    for source in np.unique(sources).tolist():
+    for source in distinct(sources):
         part = numbers[sources == source]
         key = (HOST, int(core.pool_group[core.pages.group[part[0]], HOST]))
         slots, left[key] = left[key][: len(part)], left[key][len(part) :]
@@ -86,7 +86,7 @@ def bring_up(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level
     if not numbers.size:
         return
     targets = core.pool_group[pages.group[numbers], level]
-    for target in np.unique(targets).tolist():
+    for target in distinct(targets):
         part = numbers[targets == target]
         left = slots[(level, target)]
         for _, same in list(core.by_key(part)):
@@ -97,7 +97,6 @@ def bring_up(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level
 def slot_counts(core: Core, numbers: Int32, level: int, more_groups: Sequence[int] = ()) -> dict[SlotKey, int]:
     """How many slots pages, and new pages of ``more_groups``, need on a level: by pool group, in order."""
     groups = np.concatenate([core.pages.group[numbers], np.array(more_groups, dtype=np.int16)])
-    if not groups.size:
+    if not groups.size:  # there may be no such level
         return {}
-    unique, counts = np.unique(core.pool_group[groups, level], return_counts=True)
-    return {(level, group): count for group, count in zip(unique.tolist(), counts.tolist(), strict=True)}
+    return {(level, group): count for group, count in counted(core.pool_group[groups, level]).items()}

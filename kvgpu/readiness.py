@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from kvgpu.distinct import counted
 from kvgpu.fences import Fence, FenceTable
 
 Int32 = npt.NDArray[np.int32]
@@ -31,14 +32,13 @@ class Readiness:
 
     def count(self, numbers: Int32) -> None:
         """Count anew. ``numbers``: the fence of each page."""
-        found, counts = np.unique(numbers, return_counts=True)
-        self._counts, self._all = dict(zip(found.tolist(), counts.tolist(), strict=True)), None
+        self._counts, self._all = counted(numbers), None
 
     def moved(self, fences: FenceTable, was: Int32, now: int) -> None:
         """Pages that had the fences ``was`` all have ``now``."""
         if self._counts is None:
             return
-        for number, count in zip(*(part.tolist() for part in np.unique(was, return_counts=True)), strict=True):
+        for number, count in counted(was).items():
             self._counts[number] -= count
             if not self._counts[number]:
                 del self._counts[number]
