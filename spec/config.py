@@ -118,7 +118,8 @@ class LevelConfig(Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.slots is None) == (self.bytes is None):
-            raise ValueError("a level has either slots or bytes (R1.2)")
+            both = "both" if self.slots is not None else "neither"
+            raise ValueError(f"a level has either slots or bytes, this one has {both} (R1.2)")
         return self
 
 

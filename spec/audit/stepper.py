@@ -156,4 +156,5 @@ def _copy(memory: Memory) -> Memory:
         captured=target(memory.captured),
         gates=dict(memory.gates),
         streams=dict(memory.streams),
+        tree_pages=dict(memory.tree_pages),
     )

@@ -82,19 +82,17 @@ def would_evict(e: Evidence, wanted: Mapping[str, Sequence[Any]]) -> Iterator[Ch
         if not entries:
             yield check(path, f"eviction order of {key}", [], [page_name(page) for page in order], not order)
             continue
-        group = key.partition(".")[2]
         for place, entry in enumerate(entries):
             page = order[place] if place < len(order) else None
             actual = "none" if page is None else _names(page)
-            yield check(
-                path, f"eviction order of {key}, place {place}", entry, actual, page is not None and _is(e, entry, page, group)
-            )
+            yield check(path, f"eviction order of {key}, place {place}", entry, actual, page is not None and _is(e, entry, page))
 
 
-def _is(e: Evidence, entry: Any, page: PageView, group: str) -> bool:
+def _is(e: Evidence, entry: Any, page: PageView) -> bool:
+    """Whether a page is the one said; tokens may be those of a page of any group, since the order is that of the pool group."""
     if isinstance(entry, str):
-        return any(ref in page.refs for ref in e.refs(entry))
-    return page.tokens == tuple(entry) and group in ("", page.group)
+        return any(e.index.pages[e.page_number(ref)] is page for ref in e.refs(entry))
+    return page.tokens == tuple(entry)
 
 
 def _names(page: PageView) -> str:

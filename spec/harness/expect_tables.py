@@ -96,15 +96,14 @@ def _rows(
     for row, entries in enumerate(wanted):
         have = words[row]
         record = publication.rows[row]
-        slots = record.slots.get(group, {}) if record is not None else {}
         ok = len(entries) == len(have)
         for said, word in zip(entries, have, strict=False):
             named = entry(said)
             if named is None:
                 ok = ok and word == BAD
-            elif named not in slots:
+            elif record is None or (slot := record.slot(group, named)) is None:
                 raise Nothing(f"{title} row {row}: {said} had no page when that row was published")
             else:
-                ok = ok and slots[named] == word
+                ok = ok and slot == word
         place = None if batch is None else (batch, row)
         yield check(path, f"{title} row {row}", tuple(entries), names[row], ok, row=place)

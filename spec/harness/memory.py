@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from spec.config import Level
 from spec.errors import ErrorKind
-from spec.harness.naming import Index
-from spec.observation import BAD, BatchView, LevelChanged, Observation, RequestStatus, SnapshotView, TableWords
+from spec.harness.naming import Index, PageKey
+from spec.observation import BAD, BatchView, LevelChanged, Observation, PageRef, RequestStatus, SnapshotView, TableWords
 from spec.ops import (
     AdmitGeneration,
     BeginCapture,
@@ -64,11 +64,20 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class RowRecord:
-    """What a row's publication could name: its member, and by group the slot of every mapped (request, block) then."""
+    """What a row's publication could name: its member, and by group the slot of every mapped (request, block) then.
+
+    ``held``: likewise the slots of pages that a request referred to without having them mapped.
+    """
 
     request: str | None
     slots: Mapping[str, Mapping[tuple[str, int], int]]
+    held: Mapping[str, Mapping[tuple[str, int], int]]
     step: int
+
+    def slot(self, group: str, name: tuple[str, int]) -> int | None:
+        """Where the page of a (request, block) was, if it had one."""
+        found = self.slots.get(group, {}).get(name)
+        return self.held.get(group, {}).get(name) if found is None else found
 
     def entry(self, group: str, column: int, word: int) -> str:
         """A table word as ``-`` or ``request.block``: the member's own block if it is there, else whoever was."""
@@ -156,6 +165,7 @@ class Memory:
     captured: ReadTarget | None = None
     gates: dict[str, int] = field(default_factory=dict)
     streams: dict[str, str] = field(default_factory=dict)
+    tree_pages: dict[PageRef, PageKey] = field(default_factory=dict)
 
     def update(self, step: int, op: Operation, outcome: Outcome, before: Index | None, now: Index) -> None:
         """Take in one step: the operation, its outcome, and what the system showed before and shows now."""
@@ -165,6 +175,7 @@ class Memory:
         for name, view in now.observation.batches.items():
             self._batch(step, name, view, now.observation)
         self._streams(op, outcome)
+        self._tree_pages(op, outcome, now)
         if outcome.error is None:
             self._labels(step, op, now.observation)
 
@@ -185,6 +196,7 @@ class Memory:
         last = memory.last
         rows = list(last.rows)
         slots: Mapping[str, Mapping[tuple[str, int], int]] | None = None
+        held: Mapping[str, Mapping[tuple[str, int], int]] = {}
         for row, request in enumerate(view.rows):
             if row in dirty or row >= len(rows):
                 continue
@@ -199,8 +211,9 @@ class Memory:
                 or any(_row(view.published, g, row) != _row(last.words, g, row) for g in view.published)
             )
             if changed:
-                slots = slots if slots is not None else _mapped(now)
-                rows[row] = RowRecord(request, slots, step)
+                if slots is None:
+                    slots, held = _mapped(now), _held(now)
+                rows[row] = RowRecord(request, slots, held, step)
         memory.dirty = dirty
         if tuple(rows) != last.rows or dict(view.published) != dict(last.words):
             memory.publications.append(Publication(step, view.published, tuple(rows)))
@@ -215,6 +228,15 @@ class Memory:
     def _version_step(self, now: Observation, request: str) -> int | None:
         view = now.requests.get(request)
         return None if view is None else self.versions.step_of(request, view.version)
+
+    def _tree_pages(self, op: Operation, outcome: Outcome, now: Index) -> None:
+        """Which page of the tree each block of a request had last: it may stay there when the request has let go of it."""
+        if isinstance(op, Create) and outcome.error is None:
+            for ref in [ref for ref in self.tree_pages if ref.request == op.request]:
+                del self.tree_pages[ref]
+        for key, page in zip(now.keys, now.pages, strict=True):
+            if page.tokens is not None:
+                self.tree_pages.update(dict.fromkeys(page.refs, key))
 
     def _streams(self, op: Operation, outcome: Outcome) -> None:
         """Follow the stream of each request: one that is given stays set even if the resume fails (R3.2)."""
@@ -302,6 +324,15 @@ def _mapped(now: Observation) -> dict[str, dict[tuple[str, int], int]]:
                 for block, slot in enumerate(snapshot.indices):
                     if slot != BAD:
                         slots.setdefault(group, {})[name, block] = slot
+    return slots
+
+
+def _held(now: Observation) -> dict[str, dict[tuple[str, int], int]]:
+    slots: dict[str, dict[tuple[str, int], int]] = {}
+    for page in now.pages:
+        for ref in page.refs:
+            if ref.beam == 0:
+                slots.setdefault(ref.group, {})[ref.request, ref.block] = page.slot
     return slots
 
 

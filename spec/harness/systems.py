@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeAlias, cast
 
 from spec.harness.unobserved import NOTHING, AspectError, checked_aspects
+from spec.ops import VERBS
 from spec.scenario import Scenario
 from spec.system import Setup, System
 
@@ -72,7 +73,7 @@ def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
     """What a scenario needs and the systems of a factory cannot do: verbs, required capabilities, what its ``lacks`` says."""
     able = capabilities(factory)
     verbs = sorted(f"verb {verb}" for verb in scenario.verbs - able)
-    named = sorted(f"capability {name}" for name in set(scenario.requires) - able)
+    named = sorted(_capability(name, able - VERBS.keys()) for name in set(scenario.requires) - able)
     own = getattr(factory, "lacks", None)
     return (*verbs, *named, *(own(scenario) if own is not None else ()))
 
@@ -86,6 +87,11 @@ def setup_for(scenario: Scenario, options: Mapping[str, str]) -> Setup:
 def device_of(system: System) -> str:
     """The device that a built system really works on: its attribute ``device``, or ``unknown``."""
     return str(getattr(system, "device", "unknown"))
+
+
+def _capability(name: str, able: frozenset[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(able), n=1)
+    return f"capability {name}" + (f" (did you mean {near[0]!r}?)" if near else "")
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -121,7 +121,9 @@ def _problems(path: Path, node: Node, wanted: Any, name: str, error: ValidationE
         found.setdefault(where, _problem(path, node, wanted, name, where, detail))
     # Where one member of a union was wrong further inside, what was wrong with the others says nothing.
     inner = {where[:length] for where in found for length in range(len(where))}
-    return [problem for where, problem in found.items() if where not in inner]
+    # A key that is missing because it is misspelt is one problem, not two.
+    meant = {(*where[:-1], problem.hint) for where, problem in found.items() if problem.message.startswith("unknown key")}
+    return [problem for where, problem in found.items() if where not in inner and where not in meant]
 
 
 def _problem(path: Path, node: Node, wanted: Any, name: str, where: tuple[Key, ...], detail: ErrorDetails) -> Problem:

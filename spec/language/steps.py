@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from spec.errors import ErrorKind
 from spec.language.messages import at, check, describe, keys_of, unknown_key
@@ -132,8 +132,7 @@ def _operation(path: Path, node: Table, verb: str, problems: list[Problem]) -> t
         bare = model.model_fields[model.bare].alias or model.bare
         args = Table({bare: args}, {bare: args.place}, args.place)
     elif not isinstance(args, Table):
-        keys = keys_of(model)
-        expected = f"a mapping with {listed(keys, 'or')}" if keys else "no argument"
+        expected = _arguments(model)
         problems.append(Problem(at(path, args), f"{verb} is {shown(plain(args))}", expected))
         return None, None
     op, found = check(path, args, model, verb)
@@ -143,6 +142,18 @@ def _operation(path: Path, node: Table, verb: str, problems: list[Problem]) -> t
     if op is not None and verb == "record_read" and (op.batch is None) == (op.request is None):
         problems.append(Problem(at(path, node, (verb,), key=True), "record_read needs either 'batch' or 'request'"))
     return op, bare
+
+
+def _arguments(model: type[BaseModel]) -> str:
+    """What a verb takes: the keys that it needs, and those that may be left out."""
+    needed = [field.alias or name for name, field in model.model_fields.items() if field.is_required()]
+    others = [key for key in keys_of(model) if key not in needed]
+    if not needed and not others:
+        return "no argument"
+    parts = [listed(needed)] if needed else []
+    if others:
+        parts.append(f"optionally {listed(others)}" if needed else f"any of {listed(others)}")
+    return f"a mapping with {'; '.join(parts)}"
 
 
 def _outcome(path: Path, node: Table, verb: str, problems: list[Problem]) -> tuple[Any, ErrorKind | None]:
@@ -187,6 +198,10 @@ def _expect(path: Path, node: Table, problems: list[Problem]) -> Expect:
     for key, value in tree.entries.items():
         if isinstance(value, Scalar) and value.value is None:
             found.append(Problem(at(path, value), f"{key} is null", "what must hold"))
+        elif key in Expect.model_fields and key != "events" and isinstance(value, Table | Items) and not plain(value):
+            found.append(Problem(at(path, value), f"{key} is empty: it could not fail", "at least one entry"))
+        elif key in ("same_page", "different_page") and isinstance(value, Items) and len(value.items) == 1:
+            found.append(Problem(at(path, value), f"{key} names one page: it could not fail", "at least two"))
     events = tree.entries.get("events")
     rest = tree
     if isinstance(events, Items):

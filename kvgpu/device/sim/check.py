@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +19,10 @@ from kvgpu.device.api import Access, Resource
 from kvgpu.device.sim.streams import Clock, SimStream
 
 DEVICE_FOLDER = str(Path(__file__).resolve().parent.parent)
+PROJECT = Path(DEVICE_FOLDER).parent.parent
+LEVELS = ("gpu", "host", "disk")
+BY_USER = "of a user"
+"""How the sites of what a user of the library asked for end."""
 SHOWN = 3
 """Resources that one fault names; it counts the others."""
 
@@ -44,8 +49,13 @@ def caller() -> str:
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(DEVICE_FOLDER) and frame.f_back is not None:
         frame = frame.f_back
-    parts = frame.f_code.co_filename.rsplit("/", 3)[1:]
-    return f"{'/'.join(parts)}:{frame.f_lineno}"
+    return f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+@cache
+def _shown(file: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else Path(*path.parts[-2:]))
 
 
 class _History:
@@ -102,7 +112,7 @@ class OrderCheck:
 
 
 def _text(earlier: Mark, verb: str, later: Mark, resources: list[Resource], writes: set[Resource], knows: Clock) -> str:
-    names = ", ".join(" ".join(map(str, resource)) for resource in resources[:SHOWN])
+    names = ", ".join(map(_named, resources[:SHOWN]))
     more = f" and {len(resources) - SHOWN} more" if len(resources) > SHOWN else ""
     does = "writes" if any(resource in writes for resource in resources) else "reads"
     assert earlier.stream is not None
@@ -114,5 +124,27 @@ def _text(earlier: Mark, verb: str, later: Mark, resources: list[Resource], writ
         f"  {later} {does} it.\n"
         f"  {later_name} is ordered after submission {known} of {earlier.stream.name!r} only: "
         f"an event recorded after the first must be waited for"
-        f" before the second."
+        f" before the second.{_advice(earlier, later)}"
     )
+
+
+def _advice(earlier: Mark, later: Mark) -> str:
+    if later.site.endswith(BY_USER):
+        return (
+            "\n  The second is the user's own: a read waits for nothing by itself. If nothing in kvgpu should have ordered its "
+            "stream (a resume, wait_ready, wait_snapshot), read on the stream of the first, or sync it before."
+        )
+    if earlier.site.endswith(BY_USER):
+        return "\n  The first is the user's own: it counts for what comes later once it is recorded (record_read)."
+    return ""
+
+
+def _named(resource: Resource) -> str:
+    """A resource in words."""
+    match resource:
+        case ("slot", int(level), pool_group, slot, _):
+            return f"{LEVELS[level]} slot {slot} of pool group {pool_group}"
+        case ("file", pool_group, slot, _):
+            return f"disk slot {slot} of pool group {pool_group}"
+        case _:
+            return " ".join(map(str, resource))
