@@ -11,10 +11,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+
+from spec.cli.run import Device, found_system, must_be_schedule, must_build
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +57,7 @@ def fuzz(
     steps: Annotated[int, typer.Option(min=1, help="Operations in each.")] = 60,
     system: Annotated[str, typer.Option(help="The system under test.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference.")] = "kvref",
-    device: Annotated[str, typer.Option(help="auto, sim or cuda.")] = "auto",
+    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
     schedule: Annotated[str, typer.Option(help="fifo, adversarial or seed=N.")] = "fifo",
     seconds: Annotated[float | None, typer.Option(help="Begin nothing new after so long, whatever is left.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
@@ -67,9 +70,17 @@ def fuzz(
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+    from spec.audit.managers import Profile, random_manager
+    from spec.audit.workload import STREAMS
+    from spec.system import Setup
+
+    must_be_schedule(schedule)
     console = Console()
     start = time.monotonic()
-    plan = Plan(steps, system, against, {"device": device, "schedule": schedule}, gates, faults)
+    plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults)
+    factory, _ = found_system(system), found_system(against)
+    if device is Device.CUDA:
+        must_build(system, factory, Setup(random_manager(Random(first), Profile()), STREAMS, plan.options))
     tally = Tally()
     columns = (TextColumn("{task.completed} lifecycles"), TextColumn("{task.description}"), TimeElapsedColumn())
     stopped = ""

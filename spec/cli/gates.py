@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spec.cli.check import suite_or_exit
-from spec.cli.run import Device
+from spec.cli.run import Device, must_be_schedule
 
 if TYPE_CHECKING:
     from spec.audit.gates import Permuted
@@ -34,8 +33,7 @@ def gates(
     from spec.harness.replay import Named
     from spec.harness.systems import SystemNotFound, find_system
 
-    if re.fullmatch(r"fifo|adversarial|seed=\d{1,18}", schedule) is None:
-        _refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
+    must_be_schedule(schedule)
     chosen = [scenario for scenario in _scenarios(paths, expression) if has_gates(scenario)]
     if not chosen:
         _refuse("nothing to do: no scenario closes a gate")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from spec.harness.difference import Result
     from spec.harness.runner import Plan
     from spec.harness.systems import Factory
+    from spec.system import Setup
 
 
 class Device(StrEnum):
@@ -60,8 +61,7 @@ def run(
 
     from spec.harness.runner import Plan, default_jobs
 
-    if schedule is not None and re.fullmatch(r"fifo|adversarial|seed=\d{1,18}", schedule) is None:
-        refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
+    must_be_schedule(schedule)
     if require_cuda and device is Device.SIM:
         refuse("--require-cuda and --device sim contradict each other")
     chosen = Device.CUDA if require_cuda else device
@@ -98,18 +98,29 @@ def _probe(plan: Plan, scenarios: list[Scenario], require_cuda: bool) -> None:
     """Build the system once before everything, so that a machine without a GPU is one message and not one a scenario."""
     from spec.harness.systems import lacking, setup_for
 
-    factory = _found(plan.system)
+    factory = found_system(plan.system)
     able = next((scenario for scenario in scenarios if not lacking(scenario, factory)), None)
-    if able is None:
-        return
+    if able is not None:
+        must_build(plan.system, factory, setup_for(able, plan.options), 1 if require_cuda else 2)
+
+
+def must_build(name: str, factory: Factory, setup: Setup, code: int = 2) -> None:
+    """Leave with ``code`` and the reason if a system cannot be built with device cuda."""
     try:
-        factory(setup_for(able, plan.options)).close()
+        factory(setup).close()
     except Exception as error:  # whatever a system raises where its device is not there
         text = " ".join(str(error).split()) or type(error).__name__
-        refuse(f"{plan.system} cannot be built with device cuda: {text}", 1 if require_cuda else 2)
+        refuse(f"{name} cannot be built with device cuda: {text}", code)
 
 
-def _found(name: str) -> Factory:
+def must_be_schedule(schedule: str | None) -> None:
+    """Leave with what a schedule is if this is none."""
+    if schedule is not None and re.fullmatch(r"fifo|adversarial|seed=\d{1,18}", schedule) is None:
+        refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
+
+
+def found_system(name: str) -> Factory:
+    """The factory of a system; leaves with what there is if there is none of that name."""
     from spec.harness.systems import SystemNotFound, find_system
 
     try:
@@ -154,7 +165,7 @@ def _run(plan: Plan, scenarios: list[Scenario], jobs: int, console: Console) -> 
     from spec.harness.runner import run_all
 
     for name in (plan.system, plan.against):
-        _found(name)
+        found_system(name)
     found: dict[int, Result] = {}
     failed = 0
     columns = (
@@ -192,7 +203,7 @@ def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, ju
     failed = bool(reports)
     console.print(counts(results), style="bold red" if failed else "bold green")
     console.print(f"{plan.system} against {plan.against}", style="dim", markup=False)
-    unobserved = unobserved_by(_found(plan.system), _found(plan.against))
+    unobserved = unobserved_by(found_system(plan.system), found_system(plan.against))
     if unobserved:
         console.print(f"not compared: {not_compared(unobserved)}", style="yellow", markup=False)
     unchecked = sum(result.device != "cuda" for result in results)

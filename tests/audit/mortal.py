@@ -1,10 +1,10 @@
-"""A system that takes its process with it."""
+"""A system that takes its process with it, and one that cannot be built."""
 
 import os
 
 from kvref.system import Reference
 from spec.ops import Operation
-from spec.system import Outcome
+from spec.system import Outcome, Setup
 
 
 class Dies(Reference):
@@ -14,3 +14,10 @@ class Dies(Reference):
         if op.verb == "resume":
             os._exit(3)
         return super().apply(op)
+
+
+class NeedsGpu(Reference):
+    """It cannot be built here."""
+
+    def __init__(self, setup: Setup) -> None:
+        raise RuntimeError("there is no GPU")

@@ -65,3 +65,19 @@ def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     result = fuzz("--seeds", "1000000", "--steps", "5", "--seconds", "0")
     assert result.exit_code == 0
     assert "lifecycles of 5 steps, 0 failed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--system", "nosuch"), "no system is called 'nosuch'"),
+        (("--against", "kvref.system:Nope"), "has no class 'Nope'"),
+        (("--schedule", "bogus"), "--schedule bogus: expected fifo, adversarial or seed=N"),
+        (("--device", "nosuch"), "'nosuch' is not one of"),
+        (("--device", "cuda", "--system", "tests.audit.mortal:NeedsGpu"), "cannot be built with device cuda: there is no GPU"),
+    ],
+)
+def test_wrong_usage_is_refused_before_anything_runs(args: tuple[str, ...], said: str) -> None:
+    result = fuzz(*args)
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", " ").split())
