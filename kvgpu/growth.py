@@ -159,7 +159,9 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     host, gpu = (tx.room.take(each) for each in claims)
     found = [(fit, host), (older, tx.room.take(older_claims))]
     take_new(tx, request, wanted, gpu)
-    if request.decoding:
+    # With sparse groups a copy may be refused yet, and no block that is written now is new (R3.6).
+    offloads = request.decoding and any(request.sparse)
+    if offloads:
         tx.copies.behind(gpu)
     else:
         wait_for_slots(tx, request, gpu)
@@ -170,7 +172,7 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
         if let_go.size:  # what was just written to them is work before their release, too (R7.4)
             tx.fence_slots(let_go, released_work(core, request))
     offload(tx, found)
-    if request.decoding:  # only now, when no copy can be refused any more; no block that is written now is new (R3.6)
+    if offloads:
         wait_for_slots(tx, request, gpu)
     request.maybe_deferred = len(fit) + len(older) < len(fresh) + len(deferred)
     if new_blocks != old_blocks:
