@@ -182,16 +182,15 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
     to_host = numbers[stays & (pages.level[numbers] == DISK)]
     leaving = numbers[stays & (pages.level[numbers] == GPU) & (pages.needs[numbers] == 0)]
     up = numbers[~stays & (pages.level[numbers] != GPU)]
-    host_claims = tx.room.claim(slot_counts(core, joined([to_host, leaving]), HOST))
+    tx.room.claim(slot_counts(core, joined([to_host, leaving]), HOST))
     gpu_claims = tx.room.claim(slot_counts(core, up, GPU))
     tx.copies.evict()
-    host, gpu = tx.room.take(host_claims), tx.room.take(gpu_claims)
+    gpu, below = tx.room.take(gpu_claims), tx.room.take(slot_counts(core, to_host, HOST))
     bring_up(tx, up, gpu, GPU)
-    counts = slot_counts(core, to_host, HOST)
-    bring_up(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
-    host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
+    bring_up(tx, to_host, below, HOST)
     ready, reads = behind(core, numbers)
-    offload(tx, [(leaving, host)], [request])
+    # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
+    offload(tx, [(leaving, tx.room.take(slot_counts(core, leaving, HOST)))], [request])
     tx.add_user(numbers, request)
     tx.lock(numbers, not request.decoding)
     where = (np.zeros(1, dtype=np.intp), np.array([block]))

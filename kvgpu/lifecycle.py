@@ -179,21 +179,20 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     to_host = stay[pages.level[stay] == DISK]
     leaving = stay[(pages.level[stay] == GPU) & (pages.needs[stay] == 0)]
     fit, retries = (leaving, NONE) if not request.decoding else (NONE, leaving)
-    need = _added(host_counts(core, fit), slot_counts(core, to_host, HOST)) if decode else {}
-    claims = tx.room.claim(need), tx.room.claim(slot_counts(core, up, GPU, list(wanted.sources)))
+    arriving = slot_counts(core, to_host, HOST)
+    tx.room.claim(_added(host_counts(core, fit), arriving))
+    gpu_claims = tx.room.claim(slot_counts(core, up, GPU, list(wanted.sources)))
     older, older_claims = claim_retries(tx, retries)
     tx.copies.evict()
-    host, gpu = (tx.room.take(each) for each in claims)
-    found = (older, tx.room.take(older_claims))
+    gpu, below = tx.room.take(gpu_claims), tx.room.take(arriving)
     taken = dict(gpu)
     made = _make_private(tx, request, wanted.sources, gpu)
     bring_up(tx, up, gpu, GPU)
-    counts = slot_counts(core, to_host, HOST)
-    bring_up(tx, to_host, {key: host[key][:count] for key, count in counts.items()}, HOST)
-    host = {key: slots[counts.get(key, 0) :] for key, slots in host.items()}
+    bring_up(tx, to_host, below, HOST)
     _copy_private(tx, wanted.sources, made)
     ready, reads = behind(core, joined([wanted.numbers, *made.values()]))
-    offload(tx, [(fit, host), found], [request])
+    # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
+    offload(tx, [(fit, tx.room.take(host_counts(core, fit))), (older, tx.room.take(older_claims))], [request])
     _activate(tx, request, wanted, made, decode, taken)
     assert request.stream is not None
     core.fences.wait(request.stream, ready, "R7.9 readiness of a page that a resume locks")
