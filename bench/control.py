@@ -6,11 +6,10 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from bench.publication import TOKENS, config
+from bench.publication import TOKENS, config, forget_shown
 from kvgpu.batch import Batch
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
-from kvgpu.request import Request
 
 BLOCKS = 15_625
 """A request of 1,000,000 tokens."""
@@ -67,13 +66,13 @@ def measure(device: Device, rows: int, groups: int = 2, repeats: int = 10) -> Fi
         # Every other time as if nothing were known of what the rows show: every block is written.
         whole = turn % 2 == 0
         if whole:
-            _forget(requests)
+            forget_shown(requests)
         start = time.perf_counter()
         assert len(batch.publish(stream)) == rows
         (publications if whole else after_steps).append(1e6 * (time.perf_counter() - start))
         device.settle()
         manager._core.renew(requests[0])
-        _forget(requests[:1])
+        forget_shown(requests[:1])
         start = time.perf_counter()
         assert batch.publish(stream) == (0,)
         singles.append(1e6 * (time.perf_counter() - start))
@@ -82,9 +81,3 @@ def measure(device: Device, rows: int, groups: int = 2, repeats: int = 10) -> Fi
     return Figures(
         rows, groups, *(statistics.median(times) for times in (entries, tokens, steps, after_steps, publications, singles))
     )
-
-
-def _forget(requests: list[Request]) -> None:
-    for request in requests:
-        for blocks in request.groups:
-            blocks._since = None

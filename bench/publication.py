@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,11 +77,17 @@ def decoding_batch(device: Device, rows: int, groups: int, blocks: int) -> tuple
     return manager, batch, stream
 
 
+def forget_shown(requests: Sequence[Request]) -> None:
+    """As if nothing were known of what the rows of these show: the next publication writes every block."""
+    for request in requests:
+        for blocks in request.groups:
+            blocks._since = None
+
+
 def measure(
     device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: int, kinds: tuple[tuple[int, bool], ...]
 ) -> list[Row]:
     """``kinds``: how many rows are dirty, and whether wholly."""
-
     from bench.timing import Clock  # the control plane is measured without a GPU, too
 
     manager, batch, stream = decoding_batch(device, rows, groups, blocks)
@@ -127,10 +133,10 @@ def measure(
         def make_dirty(members: list[Request | None] = members, whole: bool = whole, step: Callable[[], None] = step) -> None:
             if not whole:
                 return step()
-            for row, member in enumerate(members):
-                assert member is not None
+            there = [member for member in members if member is not None]
+            for member in there:
                 manager._core.renew(member)
-                batch._words[row] = None  # as if it had shown something else
+            forget_shown(there)
             return device.settle()
 
         per_row = (table, counts, pointers, count_pointers, numbers.ctypes.data, dirty, groups, rows, blocks, handle)

@@ -116,14 +116,11 @@ def fuzz(
 def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going: bool, tally: Tally, tell: Tell) -> None:
     """Fill ``tally``, and ``tell`` of each change. Failures are made shorter while others run."""
     from spec.harness.runner import process_context
-    from spec.harness.systems import find_system
 
     end = None if seconds is None else time.monotonic() + seconds
     queue = iter(seeds)
-    modules = ["spec.audit.lifecycles", *(find_system(name).__module__ for name in (plan.system, plan.against))]
-    pool = ProcessPoolExecutor(
-        jobs, process_context(modules), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
+    context = process_context("spec.audit.lifecycles", plan.system, plan.against)
+    pool = ProcessPoolExecutor(jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
     running: dict[Future[Found | None], int] = {}
     try:
         while True:

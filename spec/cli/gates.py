@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spec.cli.check import suite_or_exit
-from spec.cli.run import Device, must_be_schedule
+from spec.cli.run import Device, found_system, must_be_schedule, refuse
 
 if TYPE_CHECKING:
     from spec.audit.gates import Permuted
@@ -31,16 +31,12 @@ def gates(
 
     from spec.audit.gates import has_gates, permute
     from spec.harness.replay import Named
-    from spec.harness.systems import SystemNotFound, find_system
 
     must_be_schedule(schedule)
     chosen = [scenario for scenario in _scenarios(paths, expression) if has_gates(scenario)]
     if not chosen:
-        _refuse("nothing to do: no scenario closes a gate")
-    try:
-        named = (Named(system, find_system(system)), Named(against, find_system(against)))
-    except SystemNotFound as error:
-        _refuse(str(error))
+        refuse("nothing to do: no scenario closes a gate")
+    named = (Named(system, found_system(system)), Named(against, found_system(against)))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
@@ -49,13 +45,8 @@ def gates(
     _show(console, found, (against, system))
     verdicts = {one.verdict.value for one in found}
     if verdicts == {"skipped"}:
-        _refuse("nothing was run: every scenario was skipped, which is not a pass")
+        refuse("nothing was run: every scenario was skipped, which is not a pass")
     raise typer.Exit(1 if "failed" in verdicts else 0)
-
-
-def _refuse(message: str) -> None:
-    typer.echo(message, err=True)
-    raise typer.Exit(2)
 
 
 def _scenarios(paths: list[Path] | None, expression: str | None) -> list[Scenario]:
@@ -67,14 +58,13 @@ def _scenarios(paths: list[Path] | None, expression: str | None) -> list[Scenari
     for problem in problems:
         typer.echo(str(problem), err=True)
     if problems:
-        _refuse("nothing was run: correct the files")
+        refuse("nothing was run: correct the files")
     if expression is None:
         return scenarios
     try:
         return select(scenarios, expression)
     except SelectionError as error:
-        _refuse(str(error))
-        raise AssertionError from None
+        refuse(str(error))
 
 
 def _show(console: object, found: list[Permuted], names: tuple[str, str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spec.cli.run import chosen_scenarios, refuse
+from spec.cli.run import chosen_scenarios, found_system, refuse
 from spec.language.loader import DEFAULT_MAX_POOL_BYTES
 from spec.scenario import Scenario, Step
 
@@ -38,13 +38,10 @@ def show(
     # Imported here, so that the help is quick.
     from rich.console import Console
 
-    from spec.harness.systems import SystemNotFound, find_system, lacking
+    from spec.harness.systems import lacking
 
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
-    try:
-        factory = find_system(system)
-    except SystemNotFound as error:
-        refuse(str(error))
+    factory = found_system(system)
     if step is not None and all(step >= len(one.steps) for one in scenarios):
         last = max(len(one.steps) for one in scenarios) - 1
         refuse(f"--step {step}: there is no such step: the last one is {last}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spec.cli.run import chosen_scenarios, refuse
+from spec.cli.run import chosen_scenarios, found_system, refuse
 from spec.language.loader import DEFAULT_MAX_POOL_BYTES
 
 if TYPE_CHECKING:
@@ -36,12 +36,8 @@ def vacuity(
     from rich.console import Console
 
     from spec.audit.vacuity import audit
-    from spec.harness.systems import SystemNotFound, find_system
 
-    try:
-        reference = find_system(against)
-    except SystemNotFound as error:
-        refuse(str(error))
+    reference = found_system(against)
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
     console = Console(highlight=False)
     if not console.is_terminal:

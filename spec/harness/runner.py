@@ -47,7 +47,7 @@ def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tu
         for number, scenario in enumerate(scenarios):
             yield number, replay(scenario, implementation, reference, plan.options)
         return
-    context = process_context(["spec.harness.runner", *(find_system(name).__module__ for name in (plan.system, plan.against))])
+    context = process_context("spec.harness.runner", plan.system, plan.against)
     rest = dict(enumerate(scenarios))
     for number, result in _in_pool(plan, rest, jobs, context):
         del rest[number]
@@ -57,13 +57,14 @@ def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tu
         yield next(_in_pool(plan, {number: scenario}, 1, context), (number, _died(scenario)))
 
 
-def process_context(modules: Sequence[str]) -> BaseContext:
-    """How to start processes that drive systems: a server process that has imported ``modules`` and touched no device hands
-    them out cheaply.
+def process_context(module: str, *systems: str) -> BaseContext:
+    """How to start processes that drive systems, given by their names, by code of ``module``.
+
+    A server process that has imported all of them and touched no device hands such processes out cheaply.
     """
     context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(list(modules))
+        context.set_forkserver_preload([module, *(find_system(name).__module__ for name in systems)])
     return context
 
 
