@@ -104,7 +104,7 @@ def measure(
     for dirty, whole in kinds:
         members = list(batch.members)[:dirty]
         numbers = np.arange(dirty, dtype=np.int32)
-        staging = device.allocate("pinned", batch.tables.layout.staging_nbytes, "assembled before")
+        staging = device.allocate("pinned", batch.tables.staging_nbytes, "assembled before")
         before: list[RowWords | None] = [None] * dirty if whole else [batch.row_words(row) for row in range(dirty)]
 
         def step(members: list[Request | None] = members) -> None:
@@ -118,7 +118,7 @@ def measure(
         def assemble(
             members: list[Request | None] = members, staging: Memory = staging, before: list[RowWords | None] = before
         ) -> Packer:
-            packer = Packer(staging.host_array(), len(members) * groups, blocks, with_levels=False)
+            packer = Packer(staging.host_array(), batch.tables.form, len(members) * groups, blocks)
             publication(range(len(members)), members, batch.groups, before, manager.fences, packer)
             packer.finish()
             return packer

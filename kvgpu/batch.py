@@ -11,9 +11,9 @@ from kvgpu.export import ExportedArray
 from kvgpu.fences import Point
 from kvgpu.manager import Manager
 from kvgpu.publication import publication
-from kvgpu.publish_kernels import TableLayout
 from kvgpu.request import Request
 from kvgpu.row_words import RowWords
+from kvgpu.table_layout import TableLayout
 from kvgpu.table_reads import named_slots
 from kvgpu.tables import Tables
 

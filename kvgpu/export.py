@@ -17,7 +17,7 @@ import numpy.typing as npt
 from kvgpu import dlpack
 from kvgpu.device.api import Device, Event, Memory, Stream
 from kvgpu.locks import ManagerLock
-from kvgpu.publish_kernels import TableLayout
+from kvgpu.table_layout import TableLayout
 
 LEGACY_DEFAULT_STREAM = 1
 """How DLPack and the CUDA array interface name CUDA's default stream; 0 is not allowed there."""

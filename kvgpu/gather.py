@@ -1,4 +1,4 @@
-"""Many arrays into one, copied by threads of the system beside the interpreter where that is worth it."""
+"""Many arrays into one, cut into planes of bits, by threads of the system beside the interpreter where that is worth it."""
 
 from __future__ import annotations
 
@@ -21,36 +21,43 @@ MAX_THREADS = 8
 STACK = 256 << 10
 """Bytes of stack of a thread: with little, it is made in a third of the time."""
 UNIT = 16
-"""Bytes that are stored at a time."""
+"""Elements that are loaded and stored at a time."""
+ALIGNED = 16
+"""Bytes to whose multiples threads write."""
+
+Array = npt.NDArray[Any]
 
 
-def prepare(nbytes: int) -> None:
-    """Compile what a gather of so many bytes will need, so that the first publication need not wait for it."""
+def prepare(part: Array, planes: Sequence[Array], nbytes: int) -> None:
+    """Compile what gathers of so many bytes, of parts such as ``part``, into such planes will need, so that none waits for it."""
     if nbytes >= THREADS_FROM:
-        _copier()
+        _copier(8 * part.itemsize, _bits(planes))
 
 
 def gather(
-    parts: Sequence[npt.NDArray[Any]], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], out: npt.NDArray[Any]
+    parts: Sequence[Array], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], planes: Sequence[Array]
 ) -> Callable[[], None]:
-    """Copy the first ``lengths[n]`` elements of each of ``parts``, contiguous, to ``out[starts[n]:]``; the starts ascend.
+    """Copy the first ``lengths[n]`` elements of each of ``parts``, contiguous, to ``starts[n]``; the starts ascend.
+
+    Of each element, the first of ``planes`` gets the lowest bits, the next the bits above these; what is left is dropped.
 
     Threads may be at work still. Returns a function that waits for them, which must be called: nothing that is named here may
-    change, and ``out`` not be freed, before that.
+    change, and no plane be freed, before that.
     """
-    sizes = lengths.astype(np.int64) * out.itemsize
-    targets = out.ctypes.data + starts.astype(np.int64) * out.itemsize
-    if (nbytes := int(sizes.sum())) < THREADS_FROM or (targets % UNIT).any():
-        for part, length, start in zip(parts, lengths.tolist(), starts.tolist(), strict=True):
-            out[start : start + length] = part[:length]
+    itemsize = parts[0].itemsize
+    targets = [plane.ctypes.data + starts.astype(np.int64) * plane.itemsize for plane in planes]
+    aligned = not any((at % ALIGNED).any() for at in targets)
+    if (nbytes := int(lengths.sum(dtype=np.int64)) * itemsize) < THREADS_FROM or not aligned:
+        _gather_here(parts, lengths, starts, planes)
         return _nothing
     # Cut at whole parts, as evenly as their lengths allow.
     pieces = max(1, min(MAX_THREADS, os.cpu_count() or 1, nbytes // PIECE))
-    cuts = np.searchsorted(targets, np.linspace(targets[0], targets[-1] + sizes[-1], pieces + 1)[1:-1])
+    cuts = np.searchsorted(starts, np.linspace(starts[0], starts[-1] + lengths[-1], pieces + 1)[1:-1])
     bounds = [0, *cuts.tolist(), len(parts)]
-    sources = np.fromiter(map(_address, parts), np.int64, len(parts))
+    columns = [lengths.astype(np.int64), np.fromiter(map(_address, parts), np.int64, len(parts)), *targets]
+    copier = _copier(8 * itemsize, _bits(planes))
     threads = [
-        _Thread(np.concatenate(([end - first], targets[first:end], sources[first:end], sizes[first:end])), parts)
+        _Thread(copier, np.concatenate(([end - first], *(column[first:end] for column in columns))), parts)
         for first, end in itertools.pairwise(bounds)
     ]
 
@@ -59,6 +66,21 @@ def gather(
             thread.join()
 
     return wait
+
+
+def _gather_here(
+    parts: Sequence[Array], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], planes: Sequence[Array]
+) -> None:
+    below = 0
+    for plane in planes:
+        first, step = below // plane.itemsize, parts[0].itemsize // plane.itemsize
+        below += plane.itemsize
+        for part, length, start in zip(parts, lengths.tolist(), starts.tolist(), strict=True):
+            plane[start : start + length] = part.view(plane.dtype)[first::step][:length]
+
+
+def _bits(planes: Sequence[Array]) -> tuple[int, ...]:
+    return tuple(8 * plane.itemsize for plane in planes)
 
 
 def _nothing() -> None:
@@ -76,14 +98,14 @@ class _Thread:
     A thread of Python would need the interpreter's lock to begin and to end, which the caller, busy with the next rows, holds.
     """
 
-    def __init__(self, work: npt.NDArray[np.int64], keep: object) -> None:
-        """Start it. ``work``: a number ``n``, then ``n`` targets, ``n`` sources, ``n`` sizes in bytes. ``keep``: the sources."""
+    def __init__(self, copier: Any, work: npt.NDArray[np.int64], keep: object) -> None:
+        """Start it. ``copier``, ``work``: see ``_copier``. ``keep``: the sources."""
         self._work, self._keep = work, keep
         self._thread = ctypes.c_void_p()
         library, attributes = _system()
-        self._started = library.pthread_create(ctypes.byref(self._thread), attributes, _copier().address, work.ctypes.data) == 0
+        self._started = library.pthread_create(ctypes.byref(self._thread), attributes, copier.address, work.ctypes.data) == 0
         if not self._started:  # there are too many threads
-            _copier().ctypes(work.ctypes.data)
+            copier.ctypes(work.ctypes.data)
 
     def join(self) -> None:
         """Wait until it has copied. Idempotent."""
@@ -105,11 +127,13 @@ def _system() -> tuple[Any, Any]:
 
 
 @cache
-def _copier() -> Any:
-    """The body of such a thread, a C function.
+def _copier(part: int, planes: tuple[int, ...]) -> Any:
+    """The body of such a thread, a C function. ``part``, ``planes``: bits of an element.
 
-    Its stores go past the caches: the CPU does not read what it writes here, and need not fetch what it overwrites. The targets
-    are multiples of ``UNIT``.
+    It is given int64 words: a number ``n``, then ``n`` lengths, ``n`` addresses of sources, and for each plane ``n`` of targets,
+    multiples of ``ALIGNED``.
+
+    Its stores go past the caches: the CPU does not read what it writes here, and need not fetch what it overwrites.
     """
     import numba  # here: only large tables pay for it
     from llvmlite import ir  # type: ignore[import-untyped]
@@ -119,35 +143,64 @@ def _copier() -> Any:
     from numba.extending import intrinsic
 
     signature: Any = templates.signature
-    raw_memcpy: Any = cgutils.raw_memcpy
-    carray: Any = numba.carray  # type: ignore[attr-defined]
+    function: Any = cgutils.get_or_insert_function
     word = ir.IntType(64)
-    unit = ir.VectorType(ir.IntType(32), UNIT // 4).as_pointer()
+
+    def pointer(builder: Any, address: Any, index: Any, kind: Any) -> Any:
+        size = kind.count * kind.element.width // 8 if isinstance(kind, ir.VectorType) else kind.width // 8
+        return builder.inttoptr(builder.add(address, builder.mul(index, word(size))), kind.as_pointer())
+
+    def cut(builder: Any, source: Any, targets: Sequence[Any], index: Any, many: int) -> None:
+        # ``many`` elements, from the ``index``-th such group on.
+        def kind(width: int) -> Any:
+            return ir.VectorType(ir.IntType(width), many)
+
+        whole = builder.load(pointer(builder, source, index, kind(part)), align=part // 8)
+        below = 0
+        for width, target in zip(planes, targets, strict=True):
+            plane = builder.lshr(whole, ir.Constant(kind(part), [below] * many)) if below else whole
+            if width < part:
+                plane = builder.trunc(plane, kind(width))
+            below += width
+            if many == 1:
+                builder.store(plane, pointer(builder, target, index, kind(width)), align=width // 8)
+            else:
+                # What is narrowed as it is stored would go through the caches, so narrow first.
+                as_doubles = ir.VectorType(ir.DoubleType(), width * many // 64)
+                name = f"llvm.arithmetic.fence.v{as_doubles.count}f64"
+                fence = function(builder.module, ir.FunctionType(as_doubles, (as_doubles,)), name)
+                plane = builder.call(fence, (builder.bitcast(plane, as_doubles),))
+                at = builder.bitcast(pointer(builder, target, index, kind(width)), as_doubles.as_pointer())
+                store = builder.store(plane, at, align=ALIGNED)
+                store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
 
     @intrinsic
-    def stream(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+    def stream(typing_context: Any, work: Any, number: Any) -> Any:
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            target, source, size = args
-            past_caches = builder.module.add_metadata([ir.IntType(32)(1)])
-            whole = builder.and_(size, word(-UNIT))
-            with cgutils.for_range_slice(builder, word(0), whole, word(UNIT), word) as (offset, _):
-                loaded = builder.load(builder.inttoptr(builder.add(source, offset), unit), align=4)
-                stored = builder.store(loaded, builder.inttoptr(builder.add(target, offset), unit), align=UNIT)
-                stored.set_metadata("nontemporal", past_caches)
-            to, at = (builder.inttoptr(builder.add(end, whole), ir.IntType(8).as_pointer()) for end in (target, source))
-            raw_memcpy(builder, to, at, builder.sub(size, whole), 1)
+            base = builder.ptrtoint(args[0], word)
+            parts = builder.load(pointer(builder, base, word(0), word))
+
+            def column(place: int) -> Any:
+                index = builder.add(builder.add(args[1], builder.mul(parts, word(place))), word(1))
+                return builder.load(pointer(builder, base, index, word))
+
+            length, source, *targets = (column(place) for place in range(2 + len(planes)))
+            units = builder.udiv(length, word(UNIT))
+            with cgutils.for_range(builder, units, intp=word) as loop:
+                cut(builder, source, targets, loop.index, UNIT)
+            with cgutils.for_range_slice(builder, builder.mul(units, word(UNIT)), length, word(1), word) as (index, _):
+                cut(builder, source, targets, index, 1)
             builder.fence("seq_cst")  # such stores are ordered by nothing else
             return context.get_dummy_value()
 
-        return signature(types.none, types.int64, types.int64, types.int64), generate
+        return signature(types.none, types.voidptr, types.int64), generate
 
+    carray: Any = numba.carray  # type: ignore[attr-defined]
     move: Any = stream
 
     def copy(work: Any) -> Any:
-        count = carray(work, (1,), np.int64)[0]
-        words = carray(work, (1 + 3 * count,), np.int64)
-        for number in range(1, 1 + count):
-            move(words[number], words[number + count], words[number + 2 * count])
+        for number in range(carray(work, (1,), np.int64)[0]):
+            move(work, number)
         return work
 
     return numba.cfunc(types.voidptr(types.voidptr))(copy)

@@ -8,27 +8,34 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.gather import gather
+from kvgpu.gather import prepare as prepare_gather
 from kvgpu.group_blocks import Moved, Shown
-from kvgpu.publish_kernels import padded, sections
-from kvgpu.row_words import RowWords
+from kvgpu.packed_form import CHANGE, PackedForm, padded
+from kvgpu.row_words import NOTHING, RowWords
 
 Int32 = npt.NDArray[np.int32]
 
-WORDS = 2
-"""Words that a changed block takes in the packed form; a block of a row that is written whole takes one."""
+
+def prepare(form: PackedForm, nbytes: int) -> None:
+    """Compile what packing a publication of so many bytes will need, so that the first one need not wait for it."""
+    packed = form.sections(np.empty(0, np.uint8), 0, 0)
+    prepare_gather(NOTHING.indices, (packed.low, packed.high), nbytes)
+    if form.levels:
+        prepare_gather(NOTHING.levels, (packed.levels,), nbytes)
 
 
 class Packer:
-    """Fills ``staging`` (uint8) in the form of ``publish_kernels``, for ``pairs`` (dirty row, group) of at most ``blocks`` each.
+    """Fills ``staging`` (uint8) in ``form``, for ``pairs`` (dirty row, group) of at most ``blocks`` each.
 
     ``room``: the entries that the form has room for. ``work``: at most so many blocks are written for any pair; 0: whole rows.
     """
 
-    def __init__(self, staging: npt.NDArray[np.uint8], pairs: int, blocks: int, with_levels: bool) -> None:
+    def __init__(self, staging: npt.NDArray[np.uint8], form: PackedForm, pairs: int, blocks: int) -> None:
         """Nothing is packed yet."""
         self.room = pairs * padded(blocks)
-        self._packed = sections(staging, pairs, self.room, with_levels)
-        self._with_levels = with_levels
+        self._packed = form.sections(staging, pairs, self.room)
+        self._changes = self._packed.changes(0, self.room // CHANGE)
+        self._with_levels = form.levels
         self._pairs = self._used = self._most = 0
         self._whole = False
         self._under_way: list[Callable[[], None]] = []
@@ -51,7 +58,7 @@ class Packer:
         heads[:, 0] = np.repeat(rows, groups)
         heads[:, 2] = np.where(whole, np.repeat([row.length for row in words], groups), ~of_change)
         heads[:, 3] = [count for row in words for count in row.counts]
-        room = padded(np.where(whole, heads[:, 2], WORDS * of_change))
+        room = padded(np.where(whole, heads[:, 2], CHANGE * of_change))
         heads[:, 1] = self._used + np.cumsum(room) - room
         self._used += int(room.sum())
         self._pairs += len(shown)
@@ -65,10 +72,10 @@ class Packer:
     def _add_whole(self, heads: Int32, shown: Sequence[Shown], places: Sequence[int]) -> None:
         starts, lengths = heads[places, 1], heads[places, 2]
         indices = [shown[place].indices for place in places]
-        self._under_way.append(gather(indices, lengths, starts, self._packed.entries))
+        self._under_way.append(gather(indices, lengths, starts, (self._packed.low, self._packed.high)))
         if self._with_levels:
             levels = [shown[place].levels for place in places]
-            self._under_way.append(gather(levels, lengths, starts, self._packed.levels))
+            self._under_way.append(gather(levels, lengths, starts, (self._packed.levels,)))
 
     def _add_changes(self, heads: Int32, shown: Sequence[Shown], changes: Sequence[Moved | None]) -> None:
         parts = [(place, moved) for place, moved in enumerate(changes) if moved is not None and len(moved.blocks)]
@@ -78,9 +85,9 @@ class Packer:
         counts = ~heads[places, 2]
         starts = np.repeat(heads[places, 1], counts)
         within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
-        at = starts + WORDS * within
-        self._packed.entries[at] = np.concatenate([moved.blocks for _, moved in parts])
-        self._packed.entries[at + 1] = np.concatenate(
+        at = starts // CHANGE + within
+        self._changes[at, 0] = np.concatenate([moved.blocks for _, moved in parts])
+        self._changes[at, 1] = np.concatenate(
             [shown[place].indices[moved.blocks] if moved.slots is None else moved.slots for place, moved in parts]
         )
         if self._with_levels:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from kvgpu.fences import Fence, FenceTable, Point
 from kvgpu.group_blocks import Moved
-from kvgpu.packing import WORDS, Packer
+from kvgpu.packed_form import CHANGE
+from kvgpu.packing import Packer
 from kvgpu.request import Request
 from kvgpu.row_words import RowWords, empty_row
 
@@ -53,7 +54,7 @@ def publication(
                 shown.append(now)
                 counts.append(min(now.on_host, most) if most and member.sparse[group] else 0)
                 ready.update(now.ready)
-                changes.append(None if moved is None or WORDS * len(moved.blocks) > length else moved)
+                changes.append(None if moved is None or CHANGE * len(moved.blocks) > length else moved)
             words.append(RowWords(length, shown, counts))
         if number % PART == PART - 1 or number == len(rows) - 1:
             part = slice(number - number % PART, number + 1)

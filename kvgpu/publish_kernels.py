@@ -1,20 +1,10 @@
-"""Publication on the device: one packed upload in mapped staging memory, one kernel that scatters it (R8.4).
+"""Publication on the device: one packed upload in mapped staging memory, one kernel that scatters it into the tables (R8.4).
 
-The packed form of ``n`` dirty rows of ``groups`` groups, in staging memory:
-
-* ``heads[n * groups, 4]``, int32, for each (dirty row, group): the row number, where its entries begin in ``entries``, how many
-  there are (blocks behind them get BAD, R1.9), and the eligible count, for ``num_blocks`` (R8.5). ``~c`` entries instead: only
-  ``c`` blocks are written, the others stay as they are;
-* ``entries[total]``, int32: slot numbers, or, where few are written, ``c`` times a block and its slot number. Each (dirty row,
-  group) begins at a multiple of ``UNIT``, so that they are read 16 bytes at a time; what fills the gaps means nothing;
-* ``levels[total]``, int8, only with ``page_level``: the level of each slot number, from the same place on.
-
-The tables of all groups lie in one range of device memory, see :class:`TableLayout`.
+What the staging memory holds: :mod:`kvgpu.packed_form`. Where the tables lie: :mod:`kvgpu.table_layout`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numba.cuda
@@ -23,116 +13,27 @@ import numpy.typing as npt
 
 from kvgpu import wide_copy
 from kvgpu.device.api import Kernel
+from kvgpu.packed_form import HEAD, UNIT, PackedForm
+from kvgpu.table_layout import TableLayout
 
 cuda: Any = numba.cuda
 load16: Any = wide_copy.load16
 store16: Any = wide_copy.store16
 
-THREADS = 256
+THREADS = 128
 """Threads of a block of the scatter kernel."""
-UNIT = 4
-"""Entries that a thread reads at a time: 16 bytes."""
-TURNS = 2
+TURNS = 1
 """Units of one thread: its loads over the bus are in flight together."""
-HEAD = 4
-"""Words of a head."""
-ALIGN = 256
-"""Bytes to which each section of the tables is aligned."""
+STORED = 4
+"""Slot numbers that a thread writes at a time: 16 bytes."""
 BAD = -1
 """The unused index and the level of no page (R1.9, R8.1)."""
-ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-LOW = np.uint64(0xFFFF_FFFF)
-HIGH = np.uint64(0xFFFF_FFFF_0000_0000)
-WORD = np.uint64(32)
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
-
-
-def padded(entries: npt.NDArray[np.int32] | int) -> Any:
-    """Numbers of entries up to the next multiple of ``UNIT``: the room that they take in the packed form."""
-    return -(-entries // UNIT) * UNIT
-
-
-@dataclass(frozen=True, slots=True)
-class TableLayout:
-    """Where the tables of a batch lie in its device memory (R8.1); all offsets and sizes in bytes.
-
-    First ``page_table[groups, rows, blocks]`` int32, then ``num_blocks[groups, rows]`` int32, then, if ``levels``,
-    ``page_level[groups, rows, blocks]`` int8.
-    """
-
-    groups: int
-    rows: int
-    blocks: int
-    levels: bool
-
-    @property
-    def counts_offset(self) -> int:
-        """Where ``num_blocks`` begins."""
-        return _aligned(4 * self.groups * self.rows * self.blocks)
-
-    @property
-    def levels_offset(self) -> int:
-        """Where ``page_level`` begins (and ends, without levels)."""
-        return self.counts_offset + _aligned(4 * self.groups * self.rows)
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all tables."""
-        return self.levels_offset + (_aligned(self.groups * self.rows * self.blocks) if self.levels else 0)
-
-    @property
-    def staging_nbytes(self) -> int:
-        """The size of a staging buffer that holds a publication of every block of every row."""
-        return packed_size(self.rows * self.groups, self.groups * self.rows * padded(self.blocks), self.levels)
-
-    def page_table(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-        """The view ``[groups, rows, blocks]`` of the page tables in an array over all bytes."""
-        size = 4 * self.groups * self.rows * self.blocks
-        return memory[:size].view(np.int32).reshape(self.groups, self.rows, self.blocks)
-
-    def num_blocks(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-        """The view ``[groups, rows]`` of the counts."""
-        return memory[self.counts_offset :][: 4 * self.groups * self.rows].view(np.int32).reshape(self.groups, self.rows)
-
-    def page_level(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
-        """The view ``[groups, rows, blocks]`` of the levels; only with ``levels``."""
-        size = self.groups * self.rows * self.blocks
-        return memory[self.levels_offset :][:size].view(np.int8).reshape(self.groups, self.rows, self.blocks)
-
-    def fill_empty(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Write what the tables hold before the first publication: -1, 0, -1 (R8.1)."""
-        self.page_table(memory).fill(BAD)
-        self.num_blocks(memory).fill(0)
-        if self.levels:
-            self.page_level(memory).fill(BAD)
-
-
-def packed_size(pairs: int, entries: int, levels: bool) -> int:
-    """The bytes of a packed publication of ``pairs`` (dirty row, group) and ``entries`` entries, padded."""
-    return _aligned(4 * (HEAD * pairs + entries) + (entries if levels else 0))
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """The sections of a packed publication, as views of its staging memory (shapes: see the module's text)."""
-
-    heads: npt.NDArray[np.int32]
-    entries: npt.NDArray[np.int32]
-    levels: npt.NDArray[np.int8]
-
-
-def sections(staging: npt.NDArray[np.uint8], pairs: int, entries: int, levels: bool) -> Packed:
-    """The sections for ``pairs`` (dirty row, group) and ``entries`` entries, padded, over ``staging`` (uint8, large enough)."""
-    words = staging.view(np.int32)
-    first = HEAD * pairs
-    return Packed(
-        heads=words[:first].reshape(pairs, HEAD),
-        entries=words[first : first + entries],
-        levels=staging[4 * (first + entries) :][: entries if levels else 0].view(np.int8),
-    )
+WORD = np.uint64(0xFFFF_FFFF)
+SHORT = np.uint64(0xFFFF)
+BYTE = np.uint64(0xFF)
+SIGN = np.uint64(0x80)
+NEGATIVE = np.uint64(0xFF00)
+WORD_BITS = np.uint64(32)
 
 
 def _scatter(
@@ -143,6 +44,7 @@ def _scatter(
     rows: int,
     blocks: int,
     entries: int,
+    wide: int,
     counts_offset: int,
     levels_offset: int,
     levels: int,
@@ -151,8 +53,8 @@ def _scatter(
     # ``chunks`` blocks of threads share one (dirty row, group); neighbouring threads take neighbouring units.
     pair = cuda.blockIdx.x // chunks
     chunk = cuda.blockIdx.x % chunks
-    words = staging.view(np.uint32)
     heads = staging.view(np.int32)
+    words = staging.view(np.uint64)
     table = tables.view(np.uint32)
     # A small read over the bus costs as much as a large one, so a block of threads reads its head once.
     head = cuda.shared.array(HEAD, np.int32)
@@ -166,58 +68,67 @@ def _scatter(
     out = (group * rows + row) * blocks
     if chunk == 0 and cuda.threadIdx.x == 0:
         table[counts_offset // 4 + group * rows + row] = head[3]
+    in_low = 4 * HEAD * pairs + 2 * start
+    in_high = 4 * HEAD * pairs + 2 * entries + (1 + wide) * start
+    in_levels = 4 * HEAD * pairs + (3 + wide) * entries + start
     if length < 0:
-        pair_words = staging.view(np.uint64)
         for change in range(chunk * cuda.blockDim.x + cuda.threadIdx.x, ~length, chunks * cuda.blockDim.x):
-            both = pair_words[(HEAD * pairs + start) // 2 + change]
-            to = out + np.int64(both & LOW)
-            table[to] = both >> WORD
+            both = words[in_low // 8 + change]
+            to = out + np.int64(both & WORD)
+            table[to] = both >> WORD_BITS
             if levels:
-                tables[levels_offset + to] = staging[4 * (HEAD * pairs + entries) + start + change]
+                tables[levels_offset + to] = staging[in_levels + change]
         return
-    bytes_in = 4 * (HEAD * pairs + start)
     stride = UNIT * cuda.blockDim.x
     mine = chunk * TURNS * stride + UNIT * cuda.threadIdx.x
     # All loads come before the first store, so that they are under way together.
-    low = cuda.local.array(TURNS, np.uint64)
-    high = cuda.local.array(TURNS, np.uint64)
+    low = cuda.local.array((TURNS, 4), np.uint64)
+    high = cuda.local.array((TURNS, 4), np.uint64)
+    level = cuda.local.array((TURNS, 2), np.uint64)
     for turn in range(TURNS):
         block = mine + turn * stride
-        low[turn] = ALL
-        high[turn] = ALL
         if block < length:
-            unit = load16(staging, bytes_in + 4 * block)
-            low[turn] = unit[0]
-            high[turn] = unit[1]
+            low[turn, 0], low[turn, 1] = load16(staging, in_low + 2 * block)
+            low[turn, 2], low[turn, 3] = load16(staging, in_low + 2 * block + 16)
+            if wide:
+                high[turn, 0], high[turn, 1] = load16(staging, in_high + 2 * block)
+                high[turn, 2], high[turn, 3] = load16(staging, in_high + 2 * block + 16)
+            else:
+                high[turn, 0], high[turn, 2] = load16(staging, in_high + block)
+                high[turn, 1] = high[turn, 0] >> WORD_BITS
+                high[turn, 3] = high[turn, 2] >> WORD_BITS
+            if levels:
+                level[turn, 0], level[turn, 1] = load16(staging, in_levels + block)
     for turn in range(TURNS):
-        block = mine + turn * stride
-        left = length - block
-        # What follows the last entry of a row is BAD.
-        if left == 1:
-            low[turn] |= HIGH
-        if left <= 2:
-            high[turn] = ALL
-        if left == 3:
-            high[turn] |= HIGH
-        if blocks % UNIT == 0:
-            if block < blocks:
-                store16(tables, 4 * (out + block), (low[turn], high[turn]))
-        else:
-            for place in range(UNIT):
-                if block + place < blocks:
-                    both = low[turn] if place < 2 else high[turn]
-                    table[out + block + place] = both >> WORD if place % 2 else both & LOW
-    if levels:
-        first = HEAD * pairs + entries + start // UNIT
-        for turn in range(TURNS):
-            block = mine + turn * stride
-            low[turn] = words[first + block // UNIT] if block < length else LOW
-        for turn in range(TURNS):
-            block = mine + turn * stride
-            for place in range(UNIT):
-                if block + place < blocks:
-                    level = low[turn] >> np.uint64(8 * place) if block + place < length else LOW
-                    tables[levels_offset + out + block + place] = level & np.uint64(255)
+        for quarter in range(UNIT // STORED):
+            block = mine + turn * stride + STORED * quarter
+            shorts = low[turn, quarter]
+            above = high[turn, quarter]
+            slots = cuda.local.array(STORED, np.uint64)
+            for place in range(STORED):
+                short = (shorts >> np.uint64(16 * place)) & SHORT
+                if wide:
+                    upper = (above >> np.uint64(16 * place)) & SHORT
+                else:
+                    upper = (above >> np.uint64(8 * place)) & BYTE
+                    if upper & SIGN:
+                        upper |= NEGATIVE
+                # What follows the last entry of a row is BAD.
+                slots[place] = upper << np.uint64(16) | short if block + place < length else WORD
+            if blocks % STORED == 0:
+                if block < blocks:
+                    first = slots[1] << WORD_BITS | slots[0]
+                    store16(tables, 4 * (out + block), (first, slots[3] << WORD_BITS | slots[2]))
+            else:
+                for place in range(STORED):
+                    if block + place < blocks:
+                        table[out + block + place] = slots[place]
+            if levels:
+                of_four = level[turn, quarter // 2] >> np.uint64(32 * (quarter % 2))
+                for place in range(STORED):
+                    if block + place < blocks:
+                        one = (of_four >> np.uint64(8 * place)) & BYTE if block + place < length else BYTE
+                        tables[levels_offset + out + block + place] = one
 
 
 def _scatter_twin(
@@ -228,30 +139,31 @@ def _scatter_twin(
     rows: int,
     blocks: int,
     entries: int,
+    wide: int,
     counts_offset: int,
     levels_offset: int,
     levels: int,
     chunks: int,
 ) -> None:
-    packed = sections(staging, pairs, entries, bool(levels))
+    packed = PackedForm(bool(levels), bool(wide)).sections(staging, pairs, entries)
     layout = TableLayout(groups, rows, blocks, bool(levels))
     row_of, starts, lengths, counts = packed.heads.T
     group_of = np.arange(pairs) % groups
     layout.num_blocks(tables)[group_of, row_of] = counts
     table, level = layout.page_table(tables), layout.page_level(tables) if levels else None
     few = lengths < 0
-    for row, group, start, changes in zip(row_of[few], group_of[few], starts[few], ~lengths[few], strict=True):
-        blocks_in, slots = packed.entries[start : start + 2 * changes].reshape(-1, 2).T
+    for row, group, start, count in zip(row_of[few], group_of[few], starts[few], ~lengths[few], strict=True):
+        blocks_in, slots = packed.changes(start, count).T
         table[group, row, blocks_in] = slots
         if level is not None:
-            level[group, row, blocks_in] = packed.levels[start : start + changes]
+            level[group, row, blocks_in] = packed.levels[start : start + count]
     row_of, group_of, starts, lengths = row_of[~few], group_of[~few], starts[~few], lengths[~few]
     pair_of = np.repeat(np.arange(len(lengths)), lengths)
     block_of = np.arange(pair_of.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     source = starts[pair_of] + block_of
     target = group_of[pair_of], row_of[pair_of], block_of
     table[group_of, row_of] = BAD
-    table[target] = packed.entries[source]
+    table[target] = (packed.high[source].astype(np.int32) << 16) | packed.low[source]
     if level is not None:
         level[group_of, row_of] = BAD
         level[target] = packed.levels[source]
@@ -259,7 +171,7 @@ def _scatter_twin(
 
 SCATTER = Kernel("publish_scatter", _scatter, _scatter_twin)
 """Arguments: staging, tables (memory), then the numbers of ``_scatter`` in its order."""
-SCATTER_ARRAYS = (True, True) + 9 * (False,)
+SCATTER_ARRAYS = (True, True) + 10 * (False,)
 """Which arguments of ``SCATTER`` are memory."""
 
 

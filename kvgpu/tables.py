@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kvgpu import gather
 from kvgpu.device.api import Access, DeviceError, Event, Memory, Stream
 from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
 from kvgpu.manager import Manager
-from kvgpu.packing import Packer
+from kvgpu.packed_form import NARROW_SLOTS, PackedForm, padded
+from kvgpu.packing import Packer, prepare
 from kvgpu.publication import Publication
-from kvgpu.publish_kernels import SCATTER, THREADS, TableLayout, packed_size, scatter_shape, sections
+from kvgpu.publish_kernels import SCATTER, THREADS, scatter_shape
 from kvgpu.row_words import RowWords
 from kvgpu.staging import StagingPool
+from kvgpu.table_layout import TableLayout
 
 _numbers = itertools.count()
 
@@ -25,7 +26,8 @@ _numbers = itertools.count()
 class Tables:
     """The tables of one batch, and what has to run before they may be written again.
 
-    ``layout``: where each table lies. ``storage``: the memory, which exports keep alive. ``published``: the end of the last
+    ``layout``: where each table lies. ``form``, ``staging_nbytes``: of what travels, and of a staging buffer that holds every
+    block of every row. ``storage``: the memory, which exports keep alive. ``published``: the end of the last
     publication, if there was one. Calls are made under the manager's lock.
     """
 
@@ -35,6 +37,8 @@ class Tables:
         ``name``: of the batch. Raises ``DeviceError`` if there is not enough memory.
         """
         self.layout = layout
+        most = max(pool.slots for level in manager.layout.levels[:2] for pool in level)
+        self.form = PackedForm(layout.levels, wide=most > NARROW_SLOTS)
         self.published: Point | None = None
         self._manager = manager
         self._device = manager.device
@@ -43,8 +47,10 @@ class Tables:
         self._reads = Fence()
         self._refused = Fence()
         self.storage = TableStorage(self._device, layout, f"tables of batch {name} ({self._number})", manager.lock)
-        self._staging = StagingPool(self._device, self._number, layout.staging_nbytes)
-        gather.prepare(layout.staging_nbytes)
+        pairs = layout.rows * layout.groups
+        self.staging_nbytes = self.form.nbytes(pairs, pairs * padded(layout.blocks))
+        self._staging = StagingPool(self._device, self._number, self.staging_nbytes)
+        prepare(self.form, self.staging_nbytes)
         self._filled = self._fill()
 
     @property
@@ -104,7 +110,7 @@ class Tables:
         except DeviceError as error:
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused (R8.6): {error}") from error
         layout = self.layout
-        packer = Packer(self._staging.host_bytes(buffer), len(rows) * layout.groups, layout.blocks, layout.levels)
+        packer = Packer(self._staging.host_bytes(buffer), self.form, len(rows) * layout.groups, layout.blocks)
         try:
             words, ready = what(packer)
             manager.wait(stream, ready, "R7.5 publication: readiness of the pages in its rows")
@@ -139,9 +145,9 @@ class Tables:
         layout, stream = self.layout, self.storage.stream
         pairs = layout.rows * layout.groups
         memory = self._device.allocate(
-            "pinned", packed_size(pairs, 0, False), f"first values of batch {self._name} ({self._number})"
+            "pinned", self.form.nbytes(pairs, 0), f"first values of batch {self._name} ({self._number})"
         )
-        heads = sections(memory.host_array(), pairs, 0, False).heads
+        heads = self.form.sections(memory.host_array(), pairs, 0).heads
         heads.fill(0)
         heads[:, 0] = np.repeat(np.arange(layout.rows), layout.groups)
         self._scatter(stream, memory, range(layout.rows), 0, 0, (), "R8.1 the tables get their first values")
@@ -161,6 +167,7 @@ class Tables:
             layout.rows,
             layout.blocks,
             entries,
+            int(self.form.wide),
             layout.counts_offset,
             layout.levels_offset,
             int(layout.levels),

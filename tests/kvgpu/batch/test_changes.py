@@ -8,19 +8,21 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from kvgpu import tables
 from kvgpu.batch import Batch
 from kvgpu.device.sim import SimDevice
 from kvgpu.errors import CopyFailed
 from kvgpu.group_blocks import FEW
 from kvgpu.manager import Manager
+from kvgpu.packed_form import CHANGE, UNIT
 from kvgpu.packing import Packer
 from kvgpu.request import Request
 from spec.config import ManagerConfig
 
-BLOCKS = 203
+BLOCKS = 531
 CONFIG = {
     "tokens_per_block": 2,
-    "levels": [{"kind": "gpu", "slots": 4 * BLOCKS}, {"kind": "host", "slots": 4 * BLOCKS}],
+    "levels": [{"kind": "gpu", "slots": 4 * BLOCKS}, {"kind": "host", "slots": 6 * BLOCKS}],
     "layers": [
         {"name": "main", "buffers": [{"role": "key", "bytes": 16, "sparse": True}]},
         {"name": "near", "sliding_window": 64, "buffers": [{"role": "key", "bytes": 16, "sparse": True}]},
@@ -59,20 +61,23 @@ class Rows:
         self.device.settle()
         layout = self.batch.tables.layout
         memory = np.frombuffer(self.batch.tables.storage.memory.read_now(0, layout.nbytes), dtype=np.uint8)
-        tables, counts, levels = layout.page_table(memory), layout.num_blocks(memory), layout.page_level(memory)
+        slots, counts, levels = layout.page_table(memory), layout.num_blocks(memory), layout.page_level(memory)
         for row, member in enumerate(self.batch.members):
             for group in range(2):
                 shown = [] if member is None else member.indices(group).tolist()
-                assert tables[group, row].tolist() == shown + [-1] * (BLOCKS - len(shown))
+                assert slots[group, row].tolist() == shown + [-1] * (BLOCKS - len(shown))
                 of_blocks = [] if member is None else member.levels(group).tolist()
                 assert levels[group, row].tolist() == of_blocks + [-1] * (BLOCKS - len(of_blocks))
                 assert counts[group, row] == (0 if member is None else member.eligible(group))
         assert self.device.faults() == ()
 
 
-@pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rows]:
+@pytest.fixture(params=[False, True], ids=["narrow", "wide"])
+def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rows]:
+    # As if one slot of the larger level were one too many for three bytes.
+    monkeypatch.setattr(tables, "NARROW_SLOTS", 6 * BLOCKS - request.param)
     made = Rows(monkeypatch)
+    assert made.batch.tables.form.wide == request.param
     yield made
     made.manager.shut()
     made.device.close()
@@ -90,7 +95,7 @@ def test_any_number_of_moves_between_two_publications(rows: Rows, moves: int) ->
     work, entries = rows.packed[-1]
     if moves <= FEW:
         assert moves <= work <= 2 * moves, "more was written than moved"
-        assert entries <= 2 * (4 * moves + 4)
+        assert entries <= 2 * (2 * CHANGE * moves + UNIT)
     else:
         assert work == 0
 

@@ -11,7 +11,7 @@ from kvgpu.device.api import Event
 from kvgpu.device.sim import SimDevice
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.locks import ManagerLock
-from kvgpu.publish_kernels import TableLayout
+from kvgpu.table_layout import TableLayout
 
 
 def storage_with_words(device: SimDevice) -> TableStorage:

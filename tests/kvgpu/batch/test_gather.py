@@ -1,10 +1,11 @@
-"""Gathering puts the beginning of each array at its place and nothing anywhere else, with threads or without."""
+"""Gathering puts the beginning of each array at its place, in planes, and nothing elsewhere, with threads or without."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from kvgpu import gather as module
-from kvgpu.gather import gather
+from kvgpu.gather import ALIGNED, UNIT, gather
 
 
 class NoThreads:
@@ -15,22 +16,43 @@ class NoThreads:
         return 11
 
 
+def aligned(elements: int, dtype: "np.dtype[np.integer]") -> "npt.NDArray[np.integer]":
+    """An array of 0x55, aligned as threads need it."""
+    memory = np.zeros(elements * dtype.itemsize + ALIGNED, np.uint8)
+    plane = memory[-memory.ctypes.data % ALIGNED :][: elements * dtype.itemsize].view(dtype)
+    plane.fill(0x55)
+    return plane
+
+
 @pytest.mark.parametrize("refused", [False, True])
 @pytest.mark.parametrize("threshold", [0, 1 << 30])
-@pytest.mark.parametrize("apart", [1, 4])
+@pytest.mark.parametrize("apart", [1, UNIT])
 @pytest.mark.parametrize("lengths", [[5], [0, 3, 0, 0, 4, 1], [1] * 40, [100, 0, 0, 0], [0, 0, 0, 101], [17, 8, 0, 31]])
-def test_gather(lengths: list[int], apart: int, threshold: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("itemsize, kinds", [(1, ("i1",)), (4, ("u2", "i1")), (4, ("u2", "i2")), (4, ("i4",))])
+def test_gather(
+    itemsize: int,
+    kinds: tuple[str, ...],
+    lengths: list[int],
+    apart: int,
+    threshold: int,
+    refused: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "THREADS_FROM", threshold)
     monkeypatch.setattr(module, "PIECE", 32)
     if refused:
         monkeypatch.setattr(module, "_system", lambda: (NoThreads, None))
     monkeypatch.setattr(module.os, "cpu_count", lambda: 3)
     rng = np.random.default_rng(0)
-    parts = [rng.integers(0, 1000, length and length + 2).astype(np.int32) for length in lengths]
-    room = [(length // apart + 1) * apart for length in lengths]  # 4 apart: of 16 bytes each, as threads need it
+    parts = [rng.integers(0, 256, itemsize * (n and n + 2)).astype(np.uint8).view(f"i{itemsize}") for n in lengths]
+    room = [(length // apart + 1) * apart for length in lengths]
     starts = np.cumsum([0, *room])[:-1].astype(np.int32)
-    out = np.full(sum(room) + 3, -7, np.int32)
-    out = out[-out.ctypes.data // 4 % 4 :][: sum(room)]
-    gather(parts, np.array(lengths, np.int32), starts, out)()
-    expected = [[*part[:n].tolist(), *[-7] * (r - n)] for part, n, r in zip(parts, lengths, room, strict=True)]
-    assert out.tolist() == [number for one in expected for number in one]
+    planes = [aligned(sum(room), np.dtype(kind)) for kind in kinds]
+    gather(parts, np.array(lengths, np.int32), starts, planes)()
+    below = 0
+    for plane in planes:
+        bits = 8 * plane.itemsize
+        for part, start, n, r in zip(parts, starts, lengths, room, strict=True):
+            expected = [(element >> below) % (1 << bits) for element in part[:n].tolist()]
+            assert [element % (1 << bits) for element in plane[start : start + r].tolist()] == expected + [0x55] * (r - n)
+        below += bits
