@@ -39,7 +39,8 @@ def main() -> None:
     if "publication" in what:
         from bench import publication
 
-        published = publication.measure(device, build(), 256, 4, 2048, ((256, True), (256, False), (1, True), (1, False)))
+        published = publication.measure(device, build(), 256, 4, 2048, ((256, True),), scattered=True)
+        published += publication.measure(device, build(), 256, 4, 2048, ((256, True), (256, False), (1, True), (1, False)))
         raw["publication"] = [asdict(row) for row in published]
         parts.append(tables.publication(published))
     if "control" in what:

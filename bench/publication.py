@@ -24,11 +24,13 @@ TOKENS = 64
 class Row:
     """Microseconds. ``*_cpu``: of the submitting call; ``*_end``: until the device is done with it.
 
-    ``whole``: every entry of the rows is new, and not one block of each.
+    ``whole``: every entry of the rows is new, and not one block of each. ``scattered``: their slots are anywhere, and not side by
+    side as they are given to a request at once.
     """
 
     dirty: int
     whole: bool
+    scattered: bool
     rows: int
     groups: int
     blocks: int
@@ -61,10 +63,14 @@ SPARE = 40
 """Blocks that are not history at the beginning: each step of the measurement completes one."""
 
 
-def decoding_batch(device: Device, rows: int, groups: int, blocks: int) -> tuple[Manager, Batch, Stream]:
+def decoding_batch(device: Device, rows: int, groups: int, blocks: int, scattered: bool = False) -> tuple[Manager, Batch, Stream]:
     """A batch full of decoding requests, all but the last blocks on the host."""
     manager = Manager(config(groups, rows * groups * blocks), device)
-    stream = device.stream(f"publication {rows} {groups} {blocks}")
+    if scattered:
+        for pools in manager._core.pools:
+            for pool in pools:
+                pool._passed = (np.random.default_rng(0).permutation(pool._passed[0]),)
+    stream = device.stream(f"publication {rows} {groups} {blocks} {scattered}")
     batch = Batch(manager, "rows", rows, blocks)
     for number in range(rows):
         request = manager.create(f"r{number}")
@@ -85,12 +91,18 @@ def forget_shown(requests: Sequence[Request]) -> None:
 
 
 def measure(
-    device: Device, peers: ctypes.CDLL, rows: int, groups: int, blocks: int, kinds: tuple[tuple[int, bool], ...]
+    device: Device,
+    peers: ctypes.CDLL,
+    rows: int,
+    groups: int,
+    blocks: int,
+    kinds: tuple[tuple[int, bool], ...],
+    scattered: bool = False,
 ) -> list[Row]:
-    """``kinds``: how many rows are dirty, and whether wholly."""
+    """``kinds``: how many rows are dirty, and whether wholly. ``scattered``: see ``Row``."""
     from bench.timing import Clock  # the control plane is measured without a GPU, too
 
-    manager, batch, stream = decoding_batch(device, rows, groups, blocks)
+    manager, batch, stream = decoding_batch(device, rows, groups, blocks, scattered)
     raw = stream.raw  # type: ignore[attr-defined]
     handle = int(raw)
     clock = Clock(raw)
@@ -146,6 +158,7 @@ def measure(
             Row(
                 dirty,
                 whole,
+                scattered,
                 rows,
                 groups,
                 blocks,

@@ -73,7 +73,7 @@ def publication(rows: Sequence[Published]) -> str:
         body.append(
             [
                 row.dirty,
-                "all blocks" if row.whole else "one block",
+                ("all blocks, anywhere" if row.scattered else "all blocks, side by side") if row.whole else "one block",
                 f"{row.rows} x {row.groups} x {row.blocks}",
                 f"{row.ours_cpu:.1f} / {row.ours_end:.1f}",
                 f"{row.per_row_cpu:.1f} / {row.per_row_end:.1f}",
@@ -87,7 +87,7 @@ def publication(rows: Sequence[Published]) -> str:
     return (
         "## Publication, microseconds\n\nSubmit / end: CPU time of the call / until the device is done, rows assembled "
         "beforehand on all sides; the peers always write whole rows. `publish()` is the whole call, retries, assembly and "
-        "acknowledgement included.\n\n" + _table(head, body)
+        "acknowledgement included. Slots are side by side where a request got them at once.\n\n" + _table(head, body)
     )
 
 

@@ -2,9 +2,10 @@
 
 Of ``n`` dirty rows of ``groups`` groups, ``pairs`` in all:
 
-* ``heads[pairs, 4]``, int32, for each (dirty row, group): the row number, where its entries begin, how many there are (blocks
+* ``heads[pairs, 8]``, int32, for each (dirty row, group): the row number, where its entries begin, how many there are (blocks
   behind them get BAD, R1.9), and the eligible count, for ``num_blocks`` (R8.5). ``~c`` entries instead: only ``c`` blocks are
-  written, the others stay as they are;
+  written, the others stay as they are. Then what all of its entries have in ``high``, which then need not be looked at, or
+  ``MIXED``: pages that were made together mostly have slots side by side. The last three words mean nothing;
 * ``low[entries]``, uint16: the low bits of the slot numbers. Each (dirty row, group) begins at a multiple of ``UNIT``;
   what fills the gaps means nothing;
 * ``high[entries]``: the bits above these, int8, or, in the wide form, int16;
@@ -22,8 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-HEAD = 4
+HEAD = 8
 """Words of a head."""
+MIXED = 1 << 16
+"""Not all entries are known to have the same in ``high``."""
 UNIT = 16
 """Entries that are read at a time: then each section is read 16 bytes at a time."""
 CHANGE = 4

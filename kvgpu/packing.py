@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.gather import gather
+from kvgpu.gather import UNKNOWN, gather
 from kvgpu.gather import prepare as prepare_gather
 from kvgpu.group_blocks import Moved, Shown
-from kvgpu.packed_form import CHANGE, PackedForm, padded
+from kvgpu.packed_form import CHANGE, MIXED, PackedForm, padded
 from kvgpu.row_words import NOTHING, RowWords
 
 Int32 = npt.NDArray[np.int32]
@@ -38,7 +38,7 @@ class Packer:
         self._with_levels = form.levels
         self._pairs = self._used = self._most = 0
         self._whole = False
-        self._under_way: list[Callable[[], None]] = []
+        self._under_way: list[Callable[[], object]] = []
 
     @property
     def work(self) -> int:
@@ -60,6 +60,7 @@ class Packer:
         heads[:, 3] = [count for row in words for count in row.counts]
         room = padded(np.where(whole, heads[:, 2], CHANGE * of_change))
         heads[:, 1] = self._used + np.cumsum(room) - room
+        heads[:, 4] = MIXED
         self._used += int(room.sum())
         self._pairs += len(shown)
         if not whole.all():
@@ -72,7 +73,13 @@ class Packer:
     def _add_whole(self, heads: Int32, shown: Sequence[Shown], places: Sequence[int]) -> None:
         starts, lengths = heads[places, 1], heads[places, 2]
         indices = [shown[place].indices for place in places]
-        self._under_way.append(gather(indices, lengths, starts, (self._packed.low, self._packed.high)))
+        copied = gather(indices, lengths, starts, (self._packed.low, self._packed.high))
+
+        def tell() -> None:
+            same = copied()
+            heads[places, 4] = np.where(same == UNKNOWN, MIXED, same)
+
+        self._under_way.append(tell)
         if self._with_levels:
             levels = [shown[place].levels for place in places]
             self._under_way.append(gather(levels, lengths, starts, (self._packed.levels,)))

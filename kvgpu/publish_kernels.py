@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kvgpu import wide_copy
 from kvgpu.device.api import Kernel
-from kvgpu.packed_form import HEAD, UNIT, PackedForm
+from kvgpu.packed_form import HEAD, MIXED, UNIT, PackedForm
 from kvgpu.table_layout import TableLayout
 
 cuda: Any = numba.cuda
@@ -65,6 +65,7 @@ def _scatter(
     row = head[0]
     start = head[1]
     length = head[2]
+    same = head[4]
     out = (group * rows + row) * blocks
     if chunk == 0 and cuda.threadIdx.x == 0:
         table[counts_offset // 4 + group * rows + row] = head[3]
@@ -90,7 +91,9 @@ def _scatter(
         if block < length:
             low[turn, 0], low[turn, 1] = load16(staging, in_low + 2 * block)
             low[turn, 2], low[turn, 3] = load16(staging, in_low + 2 * block + 16)
-            if wide:
+            if same != MIXED:
+                pass
+            elif wide:
                 high[turn, 0], high[turn, 1] = load16(staging, in_high + 2 * block)
                 high[turn, 2], high[turn, 3] = load16(staging, in_high + 2 * block + 16)
             else:
@@ -107,7 +110,9 @@ def _scatter(
             slots = cuda.local.array(STORED, np.uint64)
             for place in range(STORED):
                 short = (shorts >> np.uint64(16 * place)) & SHORT
-                if wide:
+                if same != MIXED:
+                    upper = np.uint64(same & 0xFFFF)
+                elif wide:
                     upper = (above >> np.uint64(16 * place)) & SHORT
                 else:
                     upper = (above >> np.uint64(8 * place)) & BYTE
@@ -147,7 +152,7 @@ def _scatter_twin(
 ) -> None:
     packed = PackedForm(bool(levels), bool(wide)).sections(staging, pairs, entries)
     layout = TableLayout(groups, rows, blocks, bool(levels))
-    row_of, starts, lengths, counts = packed.heads.T
+    row_of, starts, lengths, counts, same, *_ = packed.heads.T
     group_of = np.arange(pairs) % groups
     layout.num_blocks(tables)[group_of, row_of] = counts
     table, level = layout.page_table(tables), layout.page_level(tables) if levels else None
@@ -157,13 +162,14 @@ def _scatter_twin(
         table[group, row, blocks_in] = slots
         if level is not None:
             level[group, row, blocks_in] = packed.levels[start : start + count]
-    row_of, group_of, starts, lengths = row_of[~few], group_of[~few], starts[~few], lengths[~few]
+    row_of, group_of, starts, lengths, same = (each[~few] for each in (row_of, group_of, starts, lengths, same))
     pair_of = np.repeat(np.arange(len(lengths)), lengths)
     block_of = np.arange(pair_of.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     source = starts[pair_of] + block_of
     target = group_of[pair_of], row_of[pair_of], block_of
     table[group_of, row_of] = BAD
-    table[target] = (packed.high[source].astype(np.int32) << 16) | packed.low[source]
+    high = np.where(same[pair_of] == MIXED, packed.high[source], same[pair_of])
+    table[target] = high << 16 | packed.low[source]
     if level is not None:
         level[group_of, row_of] = BAD
         level[target] = packed.levels[source]

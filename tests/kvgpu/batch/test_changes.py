@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kvgpu import tables
+from kvgpu import gather, tables
 from kvgpu.batch import Batch
 from kvgpu.device.sim import SimDevice
 from kvgpu.errors import CopyFailed
 from kvgpu.group_blocks import FEW
 from kvgpu.manager import Manager
-from kvgpu.packed_form import CHANGE, UNIT
+from kvgpu.packed_form import CHANGE, MIXED, UNIT
 from kvgpu.packing import Packer
 from kvgpu.request import Request
 from spec.config import ManagerConfig
@@ -31,7 +31,7 @@ CONFIG = {
 
 
 class Rows:
-    """Two requests in a batch of three rows, and what each publication packed: (work, entries used)."""
+    """Two requests in a batch of three rows, and what each publication packed: (work, entries used), and heads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.device = SimDevice()
@@ -39,11 +39,13 @@ class Rows:
         self.manager = Manager(ManagerConfig.model_validate(CONFIG), self.device)
         self.batch = Batch(self.manager, "rows", rows=3, blocks=BLOCKS, levels=True)
         self.packed: list[tuple[int, int]] = []
+        self.heads: list[list[list[int]]] = []
         finish = Packer.finish
 
         def noted(packer: Packer) -> None:
             finish(packer)
             self.packed.append((packer.work, packer._used))
+            self.heads.append(packer._packed.heads[: packer._pairs].tolist())
 
         monkeypatch.setattr(Packer, "finish", noted)
 
@@ -72,12 +74,15 @@ class Rows:
         assert self.device.faults() == ()
 
 
-@pytest.fixture(params=[False, True], ids=["narrow", "wide"])
+@pytest.fixture(params=[(False, False), (True, False), (False, True)], ids=["narrow", "wide", "threads"])
 def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rows]:
     # As if one slot of the larger level were one too many for three bytes.
-    monkeypatch.setattr(tables, "NARROW_SLOTS", 6 * BLOCKS - request.param)
+    wide, threads = request.param
+    monkeypatch.setattr(tables, "NARROW_SLOTS", 6 * BLOCKS - wide)
+    if threads:
+        monkeypatch.setattr(gather, "THREADS_FROM", 0)
     made = Rows(monkeypatch)
-    assert made.batch.tables.form.wide == request.param
+    assert made.batch.tables.form.wide == wide
     yield made
     made.manager.shut()
     made.device.close()
@@ -106,6 +111,17 @@ def test_a_row_that_shows_what_it_did_is_written_in_no_block(rows: Rows) -> None
     rows.manager._core.renew(request)
     assert rows.batch.publish(rows.stream) == (0,)
     assert rows.packed[-1] == (1, 0)
+    rows.check()
+
+
+def test_high_bits_that_are_the_same_in_a_whole_row_are_told_by_its_head(rows: Rows) -> None:
+    request = rows.decoding("a", BLOCKS, 60)
+    rows.batch.publish(rows.stream)
+    assert [head[4] for head in rows.heads[-1][:2]] == 2 * [MIXED if gather.THREADS_FROM else 0]
+    rows.check()
+    rows.manager.suspend(request)
+    rows.batch.publish(rows.stream)
+    assert [head[4] for head in rows.heads[-1]] == 2 * [MIXED if gather.THREADS_FROM else -1]
     rows.check()
 
 

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from kvgpu import gather as module
-from kvgpu.gather import ALIGNED, UNIT, gather
+from kvgpu.gather import ALIGNED, UNIT, UNKNOWN, gather
 
 
 class NoThreads:
@@ -48,7 +48,12 @@ def test_gather(
     room = [(length // apart + 1) * apart for length in lengths]
     starts = np.cumsum([0, *room])[:-1].astype(np.int32)
     planes = [aligned(sum(room), np.dtype(kind)) for kind in kinds]
-    gather(parts, np.array(lengths, np.int32), starts, planes)()
+    below_last = 8 * sum(plane.itemsize for plane in planes[:-1])
+    for part, n in list(zip(parts, lengths, strict=True))[::2]:
+        part[:n] = part[:n] & ((1 << below_last) - 1) | (-3 << below_last)  # all have the same in the last plane
+
+    same = gather(parts, np.array(lengths, np.int32), starts, planes)()
+
     below = 0
     for plane in planes:
         bits = 8 * plane.itemsize
@@ -56,3 +61,7 @@ def test_gather(
             expected = [(element >> below) % (1 << bits) for element in part[:n].tolist()]
             assert [element % (1 << bits) for element in plane[start : start + r].tolist()] == expected + [0x55] * (r - n)
         below += bits
+    found = [set(planes[-1][start : start + n].tolist()) for start, n in zip(starts, lengths, strict=True)]
+    by_threads = threshold == 0 and apart == UNIT
+    for values, told in zip(found, same.tolist(), strict=True):
+        assert told == (values.pop() if len(values) == 1 else UNKNOWN) or (told == UNKNOWN and not by_threads)

@@ -14,7 +14,7 @@ import pytest
 
 from kvgpu import publish_kernels
 from kvgpu.device.open import open_device, why_no_gpu
-from kvgpu.packed_form import CHANGE, NARROW_SLOTS, UNIT, PackedForm, padded
+from kvgpu.packed_form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
 from kvgpu.publish_kernels import BAD, SCATTER, SCATTER_ARRAYS, TURNS, scatter_shape
 from kvgpu.table_layout import TableLayout
 
@@ -57,6 +57,7 @@ def a_publication(
     packed.heads[:, 1] = np.cumsum(room) - room
     packed.heads[:, 2] = np.where(few, ~lengths, lengths)
     packed.heads[:, 3] = rng.integers(0, 100, lengths.size)
+    packed.heads[:, 4] = np.where(rng.random(lengths.size) < 0.5, MIXED, rng.choice((BAD, 0, 1, 127), lengths.size))
     most = (1 << 31) - 1 if wide else NARROW_SLOTS - 1
     slots = rng.choice((BAD, 0, 1, most, *rng.integers(0, most, 3)), entries).astype(np.int32)
     packed.low[:] = slots & 0xFFFF
@@ -161,28 +162,28 @@ def test_twin_writes_what_it_was_given_and_nothing_else() -> None:
     form = PackedForm(levels=True, wide=False)
     staging = np.zeros(form.nbytes(2, 32), np.uint8)
     packed = form.sections(staging, pairs=2, entries=32)
-    packed.heads[:] = (1, 0, 3, 2), (1, 16, 2, 0)
+    packed.heads[:, :5] = (1, 0, 3, 2, MIXED), (1, 16, 2, 0, 0)
     for section in packed[1:]:
         section.fill(99)
-    packed.low[:3], packed.low[16:18] = (7, 8, 9), (4, 0xFFFF)
-    packed.high[:3], packed.high[16:18] = (0, 2, 0), (0, -1)
-    packed.levels[:3], packed.levels[16:18] = (1, 1, 0), (0, -1)
+    packed.low[:3], packed.low[16:18] = (7, 0xFFFF, 9), (4, 5)
+    packed.high[:3] = 0, -1, 2
+    packed.levels[:3], packed.levels[16:18] = (1, -1, 0), (0, 0)
     blocks, chunks = scatter_shape(layout, 1, 0)
     numbers = (2, 2, 3, 4, 32, 0, layout.counts_offset, layout.levels_offset, 1, chunks)
     SCATTER.twin(staging, tables, *numbers)
     assert blocks == 2
     empty = [-1] * 4
-    assert layout.page_table(tables).tolist() == [[empty, [7, 0x2_0008, 9, -1], empty], [empty, [4, -1, -1, -1], empty]]
-    assert layout.page_level(tables).tolist() == [[empty, [1, 1, 0, -1], empty], [empty, [0, -1, -1, -1], empty]]
+    assert layout.page_table(tables).tolist() == [[empty, [7, -1, 0x2_0009, -1], empty], [empty, [4, 5, -1, -1], empty]]
+    assert layout.page_level(tables).tolist() == [[empty, [1, -1, 0, -1], empty], [empty, [0, 0, -1, -1], empty]]
     assert layout.num_blocks(tables).tolist() == [[0, 2, 0], [0, 0, 0]]
 
     # Only one block of the first group, and no block of the other.
-    packed.heads[:] = (1, 0, ~1, 3), (1, 16, ~0, 1)
+    packed.heads[:, :4] = (1, 0, ~1, 3), (1, 16, ~0, 1)
     packed.changes(0, 1)[:] = 2, 5
     packed.levels[:2] = 0, 9
     SCATTER.twin(staging, tables, *numbers)
-    assert layout.page_table(tables).tolist() == [[empty, [7, 0x2_0008, 5, -1], empty], [empty, [4, -1, -1, -1], empty]]
-    assert layout.page_level(tables).tolist() == [[empty, [1, 1, 0, -1], empty], [empty, [0, -1, -1, -1], empty]]
+    assert layout.page_table(tables).tolist() == [[empty, [7, -1, 5, -1], empty], [empty, [4, 5, -1, -1], empty]]
+    assert layout.page_level(tables).tolist() == [[empty, [1, -1, 0, -1], empty], [empty, [0, 0, -1, -1], empty]]
     assert layout.num_blocks(tables).tolist() == [[0, 3, 0], [0, 1, 0]]
 
 
