@@ -1,19 +1,35 @@
 """Gathering puts the beginning of each array at its place, in planes, and nothing elsewhere, with threads or without."""
 
+import ctypes
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from kvgpu import gather as module
-from kvgpu.gather import ALIGNED, UNIT, UNKNOWN, gather
+from kvgpu import native_threads
+from kvgpu.gather import UNKNOWN, gather
+from kvgpu.native_threads import System
+from kvgpu.plane_copy import ALIGNED, UNIT
+
+EAGAIN = 11
 
 
-class NoThreads:
-    """A system that has no more threads to give."""
+@pytest.fixture(params=[None, 0, 1, 3])
+def threads_left(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many threads the system has to give; ``None``: enough."""
+    real = native_threads._system()
+    made = itertools.count()
 
-    @staticmethod
-    def pthread_create(*args: object) -> int:
-        return 11
+    @native_threads.CREATE
+    def create(*args: int) -> int:
+        return native_threads.CREATE(real.create)(*args) if next(made) < request.param else EAGAIN
+
+    if request.param is not None:
+        address = ctypes.cast(create, ctypes.c_void_p).value
+        assert address is not None
+        monkeypatch.setattr(native_threads, "_system", lambda create=create: System(address, real.attributes, real.join))
 
 
 def aligned(elements: int, dtype: "np.dtype[np.integer]") -> "npt.NDArray[np.integer]":
@@ -24,8 +40,9 @@ def aligned(elements: int, dtype: "np.dtype[np.integer]") -> "npt.NDArray[np.int
     return plane
 
 
-@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.usefixtures("threads_left")
 @pytest.mark.parametrize("threshold", [0, 1 << 30])
+@pytest.mark.parametrize("cpus", [1, 3, 8])
 @pytest.mark.parametrize("apart", [1, UNIT])
 @pytest.mark.parametrize("lengths", [[5], [0, 3, 0, 0, 4, 1], [1] * 40, [100, 0, 0, 0], [0, 0, 0, 101], [17, 8, 0, 31]])
 @pytest.mark.parametrize("itemsize, kinds", [(1, ("i1",)), (4, ("u2", "i1")), (4, ("u2", "i2")), (4, ("i4",))])
@@ -35,14 +52,12 @@ def test_gather(
     lengths: list[int],
     apart: int,
     threshold: int,
-    refused: bool,
+    cpus: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "THREADS_FROM", threshold)
     monkeypatch.setattr(module, "PIECE", 32)
-    if refused:
-        monkeypatch.setattr(module, "_system", lambda: (NoThreads, None))
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(module.os, "cpu_count", lambda: cpus)
     rng = np.random.default_rng(0)
     parts = [rng.integers(0, 256, itemsize * (n and n + 2)).astype(np.uint8).view(f"i{itemsize}") for n in lengths]
     room = [(length // apart + 1) * apart for length in lengths]
