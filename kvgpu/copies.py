@@ -20,6 +20,7 @@ from kvgpu.migration import Buffer, Side
 from kvgpu.pages import NO_NODE
 from kvgpu.pools import SlotPool
 from kvgpu.request import Request
+from kvgpu.runs import read
 
 if TYPE_CHECKING:
     from kvgpu.transaction import Transaction
@@ -85,10 +86,10 @@ class Copies:
         ``more_owners``: requests that have locked them in this operation, though the page table does not say so yet.
         """
         tx, pages = self._tx, self._tx.core.pages
-        was, source_level = pages.ready[numbers], int(pages.level[numbers[0]])
+        was, source_level = read(pages.ready, numbers), int(pages.level[numbers[0]])
         ready = self._move(numbers, target_key, slots, more_owners)
         self._moved.append((numbers, was, ready))
-        committed = numbers[pages.node[numbers] != NO_NODE]
+        committed = numbers[read(pages.node, numbers) != NO_NODE]
         for page in committed[np.lexsort((pages.group[committed], pages.block[committed]))].tolist():  # R13.3
             tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
             tx.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_level, target_key[0]))
@@ -98,7 +99,7 @@ class Copies:
         tx, pages, fences = self._tx, self._tx.core.pages, self._tx.core.fences
         source_key = tx.core.key_of(int(numbers[0]))
         source, target = tx.pool(source_key), tx.pool(target_key)
-        old = pages.slot[numbers]
+        old = read(pages.slot, numbers)
         done = self._submit(numbers, source, old, target, slots, self._slot_points(source, old), more_owners)
         ready = fences.add([done])
         tx.put("ready", numbers, ready)
@@ -106,7 +107,7 @@ class Copies:
         tx.put_slots(source, "readers", old, EMPTY)
         tx.vacate(source, old)
         tx.place(numbers, target, slots)
-        evictable = numbers[pages.locks[numbers] == 0]
+        evictable = numbers[read(pages.locks, numbers) == 0]
         source.evictable -= len(evictable)
         target.evictable += len(evictable)
         tx.unsettle(evictable)
@@ -127,7 +128,7 @@ class Copies:
         tx.fence_slots(numbers, [fences.again(done, PRIVATE_COPY_OUT)])
 
     def _slot_points(self, pool: SlotPool, slots: Int32) -> tuple[Point, ...]:
-        return self._tx.core.fences.points(pool.fence[slots], pool.readers[slots])
+        return self._tx.core.fences.points(read(pool.fence, slots), read(pool.readers, slots))
 
     def _submit(
         self,
@@ -150,7 +151,7 @@ class Copies:
             if pool.file is not None and (problem := pool.file.problem()) is not None:
                 raise CopyFailed(f"copy refused: {text}: {problem}")
         waits = [
-            ("R7.1 readiness of a copied page", fences.points(core.pages.ready[numbers])),
+            ("R7.1 readiness of a copied page", fences.points(read(core.pages.ready, numbers))),
             (None, slot_waits),
             (None, self._behind),
             (None, self._slot_points(target, target_slots)),
@@ -205,7 +206,7 @@ class Copies:
         core = self._tx.core
         for submission in self._submissions:
             if submission.direction is not None:
-                core.counters.copied(submission.direction, core.pages.group[submission.numbers])
+                core.counters.copied(submission.direction, read(core.pages.group, submission.numbers))
         for numbers, was, ready in self._moved:
             self._tell_owners(numbers, was, ready)
         self._let_go()
@@ -218,11 +219,19 @@ class Copies:
             self._tx.touch(owner)
             owner.maybe_deferred |= level == 0  # R5.3
             if len(owners) == 1 and owner.beam_width == 1:
-                for group in distinct(pages.group[numbers]):
-                    mine = pages.group[numbers] == group
+                groups = read(pages.group, numbers)
+                for group in distinct(groups):
+                    mine = groups == group
                     own = numbers[mine]
                     owner.groups[group].moved(
-                        pages, self._tx.core.fences, own, pages.block[own], pages.slot[own], level, was[mine], ready
+                        pages,
+                        self._tx.core.fences,
+                        own,
+                        read(pages.block, own),
+                        read(pages.slot, own),
+                        level,
+                        was[mine],
+                        ready,
                     )
             else:
                 for blocks in owner.groups:

@@ -22,6 +22,7 @@ from kvgpu.pages import PageTable
 from kvgpu.pools import FREE, SlotPool
 from kvgpu.prefix_tree import PrefixTree, Tokens
 from kvgpu.request import Request
+from kvgpu.runs import read
 
 Int32 = npt.NDArray[np.int32]
 
@@ -120,9 +121,9 @@ class Core:
     def owners(self, numbers: Int32) -> list[Request]:
         """The active requests that have any of these pages locked (R2.3), oldest first."""
         pages = self.pages
-        locked = numbers[pages.locks[numbers] > 0]
-        alone = pages.users[locked] == 1
-        found = set(distinct(pages.user[locked[alone]]))
+        locked = numbers[read(pages.locks, numbers) > 0]
+        alone = read(pages.users, locked) == 1
+        found = set(distinct(read(pages.user, locked[alone])))
         for page in locked[~alone].tolist():
             found.update(uid for uid in pages.shared[page] if uid not in found and self.has_locked(self.by_uid[uid], page))
         return [self.by_uid[uid] for uid in sorted(found)]

@@ -11,6 +11,7 @@ from kvgpu.config import SlotKey
 from kvgpu.core import Core
 from kvgpu.distinct import counted, distinct
 from kvgpu.request import Request
+from kvgpu.runs import read
 from kvgpu.transaction import Transaction
 
 Int32 = npt.NDArray[np.int32]
@@ -32,13 +33,13 @@ def eligible_pages(core: Core, request: Request, first: int, end: int) -> Int32:
     for group, blocks in enumerate(request.groups):
         if request.sparse[group]:
             pages = blocks.page[:, first:end][blocks.locked[:, first:end]]
-            found.append(pages[core.pages.level[pages] == 0])
+            found.append(pages[read(core.pages.level, pages) == 0])
     return joined(found)
 
 
 def movable(core: Core, numbers: Int32, own_needs: int) -> Int32:
     """Those that no prefill owner needs on the GPU, but for the ``own_needs`` of the request itself (R4.2)."""
-    found: Int32 = numbers[core.pages.needs[numbers] == own_needs]
+    found: Int32 = numbers[read(core.pages.needs, numbers) == own_needs]
     return found
 
 
@@ -46,7 +47,7 @@ def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
     """How many host slots pages need, by pool group, in order."""
     if not numbers.size:  # there may be no such level
         return {}
-    groups = core.pool_group[core.pages.group[numbers], HOST]
+    groups = core.pool_group[read(core.pages.group, numbers), HOST]
     return {(HOST, group): count for group, count in counted(groups).items()}
 
 
@@ -72,7 +73,7 @@ def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) 
         return
     keys = sorted({key for _, slots in found for key in slots})
     left = {key: joined([slots[key] for _, slots in found if key in slots]) for key in keys}
-    sources = core.pool_group[core.pages.group[numbers], 0]
+    sources = core.pool_group[read(core.pages.group, numbers), 0]
     for source in distinct(sources):
         part = numbers[sources == source]
         key = (HOST, int(core.pool_group[core.pages.group[part[0]], HOST]))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kvgpu.config import POOL_ALIGN, PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Memory
 from kvgpu.fences import EMPTY, FenceTable
+from kvgpu.runs import read, write
 
 Int32 = npt.NDArray[np.int32]
 
@@ -147,7 +148,7 @@ class SlotPool:
             self._head += len(chunk)
             if self._head == len(self._passed[0]):
                 self._passed, self._head = self._passed[1:], 0
-            passed = self._fences.passed(self.fence[chunk]) & self._fences.passed(self.readers[chunk])
+            passed = self._fences.passed(read(self.fence, chunk)) & self._fences.passed(read(self.readers, chunk))
             if not passed.all():  # a reader was recorded since
                 self._waiting = self._in_order(np.concatenate([self._waiting, chunk[~passed]]))
                 chunk = chunk[passed]
@@ -161,7 +162,7 @@ class SlotPool:
 
     def give(self, slots: Int32) -> None:
         """Slots become free, in this order; their fences are set already."""
-        self._freed[slots] = np.arange(self._clock, self._clock + len(slots))
+        write(self._freed, slots, np.arange(self._clock, self._clock + len(slots)))
         self._clock += len(slots)
         self._given = Given(slots, self._given)
         self.free += len(slots)

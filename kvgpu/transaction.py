@@ -22,6 +22,7 @@ from kvgpu.pools import FREE, Mark, SlotPool
 from kvgpu.prefix_tree import Node
 from kvgpu.request import Request
 from kvgpu.room import Room
+from kvgpu.runs import read, write
 
 Int32 = npt.NDArray[np.int32]
 
@@ -69,16 +70,16 @@ class Transaction:
     def put(self, name: str, numbers: Int32, values: object) -> None:
         """Set a property of pages."""
         pages = self.core.pages
-        old = getattr(pages, name)[numbers]
-        getattr(pages, name)[numbers] = values
-        self._undo.append(lambda: getattr(pages, name).__setitem__(numbers, old))
+        old = read(getattr(pages, name), numbers)
+        write(getattr(pages, name), numbers, values)
+        self._undo.append(lambda: write(getattr(pages, name), numbers, old))
 
     def put_slots(self, pool: SlotPool, name: str, slots: Int32, values: object) -> None:
         """Set a property of slots."""
         array = getattr(pool, name)
-        old = array[slots]
-        array[slots] = values
-        self._undo.append(lambda: array.__setitem__(slots, old))
+        old = read(array, slots)
+        write(array, slots, values)
+        self._undo.append(lambda: write(array, slots, old))
 
     def put_blocks(self, blocks: GroupBlocks, name: str, where: object, values: object) -> None:
         """Set ``page``, ``locked`` or ``kept`` of blocks of a request."""
@@ -154,7 +155,7 @@ class Transaction:
 
     def need_no_more(self, numbers: Int32) -> None:
         """Their owner enters decode, and needs them on the GPU no more (R4.2)."""
-        self.put("needs", numbers, self.core.pages.needs[numbers] - 1)
+        self.put("needs", numbers, read(self.core.pages.needs, numbers) - 1)
 
     def unlock(self, numbers: Int32, prefill: bool) -> None:
         """An active request unlocks pages. Those that leave LOCKED take their place in the eviction order (R10.2)."""

@@ -1,0 +1,58 @@
+"""Reading and writing many elements of an array by their numbers, in runs of successive numbers where there are few.
+
+Pages that were made together mostly have successive numbers, in successive slots. A slice is read or written several times
+faster than as many numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LONG = 256
+"""Numbers from which it is worth looking for runs."""
+FEW = 16
+"""So many runs at most are read or written as such."""
+
+Array = npt.NDArray[Any]
+Numbers = npt.NDArray[np.signedinteger]
+
+
+def runs(numbers: Numbers) -> list[tuple[slice, slice]] | None:
+    """The runs of successive numbers: where in ``numbers`` each stands, and the numbers. ``None``: there are more than a few."""
+    if len(numbers) < LONG or len(_ends(numbers[:LONG])) >= FEW or len(ends := _ends(numbers)) >= FEW:
+        return None
+    bounds = [0, *ends.tolist(), len(numbers)]
+    firsts = numbers[bounds[:-1]].tolist()
+    return [
+        (slice(start, end), slice(first, first + end - start))
+        for start, end, first in zip(bounds[:-1], bounds[1:], firsts, strict=True)
+    ]
+
+
+def _ends(numbers: Numbers) -> npt.NDArray[np.intp]:
+    return np.flatnonzero(numbers[1:] - numbers[:-1] != 1) + 1
+
+
+def read(array: Array, numbers: Numbers) -> Array:
+    """``array[numbers]``, of a one-dimensional array."""
+    found = runs(numbers)
+    if found is None:
+        return array[numbers]
+    taken = np.empty(len(numbers), array.dtype)
+    for places, run in found:
+        taken[places] = array[run]
+    return taken
+
+
+def write(array: Array, numbers: Numbers, values: object) -> None:
+    """``array[numbers] = values``, of a one-dimensional array; ``values``: one for all, or one for each."""
+    found = runs(numbers)
+    if found is None:
+        array[numbers] = values
+        return
+    each = isinstance(values, np.ndarray) and values.ndim == 1
+    for places, run in found:
+        array[run] = values[places] if each else values  # type: ignore[index]
