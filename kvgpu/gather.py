@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +14,9 @@ from kvgpu.plane_copy import ALIGNED, plane_copier
 
 THREADS_FROM = 1 << 20
 """Bytes from which a thread pays."""
-PIECE = 2 << 20
+PIECE = 1 << 20
 """Bytes that are worth a thread of their own."""
-MAX_THREADS = 8
+MAX_THREADS = 16
 """Of one call; calls overlap."""
 UNKNOWN = -(1 << 31)
 """The elements of a part differ, or nobody looked."""
@@ -25,38 +24,49 @@ UNKNOWN = -(1 << 31)
 Array = npt.NDArray[Any]
 
 
-def prepare(part: Array, planes: Sequence[Array], nbytes: int) -> None:
-    """Compile what gathers of so many bytes, of parts such as ``part``, into such planes will need, so that none waits for it."""
+class Sources(NamedTuple):
+    """Contiguous arrays of one type: where each begins, and the arrays, which are asked for only where there are few.
+
+    Whatever it holds keeps them alive. To look at each of many arrays takes longer than to have threads copy them.
+    """
+
+    dtype: npt.DTypeLike
+    addresses: Sequence[int]
+    arrays: Callable[[], Sequence[Array]]
+
+
+def prepare(dtype: npt.DTypeLike, planes: Sequence[Array], nbytes: int) -> None:
+    """Compile what gathers of so many bytes, of such elements into such planes, will need, so that none waits for it."""
     if nbytes >= THREADS_FROM:
-        plane_copier(8 * part.itemsize, _bits(planes))
+        plane_copier(8 * np.dtype(dtype).itemsize, _bits(planes))
 
 
 def gather(
-    parts: Sequence[Array], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], planes: Sequence[Array]
+    sources: Sources, lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], planes: Sequence[Array]
 ) -> Callable[[], npt.NDArray[np.int32]]:
-    """Copy the first ``lengths[n]`` elements of each of ``parts``, contiguous, to ``starts[n]``; the starts ascend.
+    """Copy the first ``lengths[n]`` elements of each of the arrays to ``starts[n]``; the starts ascend.
 
     Of each element, the first of ``planes`` gets the lowest bits, the next the bits above these; what is left is dropped.
 
     Threads may be at work still. Returns a function that waits for them, which must be called: nothing that is named here may
-    change, and no plane be freed, before that. It returns, for each part, what all its elements have in the last plane (of less
+    change, and no plane be freed, before that. It returns, for each array, what all its elements have in the last plane (of less
     than 32 bits), or ``UNKNOWN``.
     """
-    same = np.full(len(parts), UNKNOWN, np.int32)
-    itemsize = parts[0].itemsize
+    parts = len(lengths)
+    same = np.full(parts, UNKNOWN, np.int32)
+    itemsize = np.dtype(sources.dtype).itemsize
     targets = [plane.ctypes.data + starts.astype(np.int64) * plane.itemsize for plane in planes]
     aligned = not any((at % ALIGNED).any() for at in targets)
     if (nbytes := int(lengths.sum(dtype=np.int64)) * itemsize) < THREADS_FROM or not aligned:
-        _gather_here(parts, lengths, starts, planes)
+        _gather_here(sources.arrays(), lengths, starts, planes)
         return lambda: same
-    # Cut at whole parts, as evenly as their lengths allow.
+    # Cut between arrays, as evenly as their lengths allow.
     pieces = max(1, min(MAX_THREADS, os.cpu_count() or 1, nbytes // PIECE))
     cuts = np.searchsorted(starts, np.linspace(starts[0], starts[-1] + lengths[-1], pieces + 1)[1:-1])
-    bounds = (len(parts), pieces, 0, *cuts.tolist(), len(parts))
-    told = same.ctypes.data + same.itemsize * np.arange(len(parts))
-    sources = np.fromiter(map(_address, parts), np.int64, len(parts))
+    bounds = (parts, pieces, 0, *cuts.tolist(), parts)
+    told = same.ctypes.data + same.itemsize * np.arange(parts)
     copier = plane_copier(8 * itemsize, _bits(planes))
-    threads = Threads(copier, pieces, (bounds, lengths, told, sources, *targets), parts)
+    threads = Threads(copier, pieces, (bounds, lengths, told, sources.addresses, *targets), sources)
 
     def wait() -> npt.NDArray[np.int32]:
         threads.join()
@@ -66,20 +76,15 @@ def gather(
 
 
 def _gather_here(
-    parts: Sequence[Array], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], planes: Sequence[Array]
+    arrays: Sequence[Array], lengths: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], planes: Sequence[Array]
 ) -> None:
     below = 0
     for plane in planes:
-        first, step = below // plane.itemsize, parts[0].itemsize // plane.itemsize
+        first, step = below // plane.itemsize, arrays[0].itemsize // plane.itemsize
         below += plane.itemsize
-        for part, length, start in zip(parts, lengths.tolist(), starts.tolist(), strict=True):
-            plane[start : start + length] = part.view(plane.dtype)[first::step][:length]
+        for array, length, start in zip(arrays, lengths.tolist(), starts.tolist(), strict=True):
+            plane[start : start + length] = array.view(plane.dtype)[first::step][:length]
 
 
 def _bits(planes: Sequence[Array]) -> tuple[int, ...]:
     return tuple(8 * plane.itemsize for plane in planes)
-
-
-def _address(part: Any) -> int:
-    # A third of the time of ``part.ctypes.data``.
-    return ctypes.addressof(ctypes.c_char.from_buffer(part)) if part.size else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import ctypes
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,25 @@ class Shown(NamedTuple):
     """What stands in beam row 0: ``indices`` int32 and ``levels`` int8 ``[room]``, BAD and -1 where nothing is locked.
 
     ``on_host``: how many leading blocks are mapped on the host. ``ready``: what all mapped pages wait for, a point a stream.
+    ``index_address``, ``level_address``: of the first element of the arrays; a publication has no time to ask each of them.
     """
 
     indices: Int32
     levels: Int8
     on_host: int
     ready: tuple[Point, ...]
+    index_address: int
+    level_address: int
+
+
+def showing(indices: Int32, levels: Int8, on_host: int, ready: tuple[Point, ...]) -> Shown:
+    """See ``Shown``."""
+    return Shown(indices, levels, on_host, ready, _address(indices), _address(levels))
+
+
+def _address(array: Any) -> int:
+    # A third of the time of ``array.ctypes.data``.
+    return ctypes.addressof(ctypes.c_char.from_buffer(array)) if array.size else 0
 
 
 class Moved(NamedTuple):
@@ -201,7 +215,7 @@ class GroupBlocks:
         return now, Moved(np.concatenate([NONE, *(moved.blocks for moved in since)]), None) if since else UNMOVED
 
     def _work_out(self, pages: PageTable, fences: FenceTable) -> Shown:
-        return Shown(*self.view(pages, 0), self.on_host(pages, 0), self.readiness(pages, fences).points)
+        return showing(*self.view(pages, 0), self.on_host(pages, 0), self.readiness(pages, fences).points)
 
     def _compare(self) -> tuple[Moved, ...] | None:
         base = self._base

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.gather import UNKNOWN, gather
+from kvgpu.gather import UNKNOWN, Sources, gather
 from kvgpu.gather import prepare as prepare_gather
 from kvgpu.group_blocks import Moved, Shown
 from kvgpu.packed_form import CHANGE, MIXED, PackedForm, padded
-from kvgpu.row_words import NOTHING, RowWords
+from kvgpu.row_words import RowWords
 
 Int32 = npt.NDArray[np.int32]
 
@@ -19,9 +19,9 @@ Int32 = npt.NDArray[np.int32]
 def prepare(form: PackedForm, nbytes: int) -> None:
     """Compile what packing a publication of so many bytes will need, so that the first one need not wait for it."""
     packed = form.sections(np.empty(0, np.uint8), 0, 0)
-    prepare_gather(NOTHING.indices, (packed.low, packed.high), nbytes)
+    prepare_gather(np.int32, (packed.low, packed.high), nbytes)
     if form.levels:
-        prepare_gather(NOTHING.levels, (packed.levels,), nbytes)
+        prepare_gather(np.int8, (packed.levels,), nbytes)
 
 
 class Packer:
@@ -72,8 +72,9 @@ class Packer:
 
     def _add_whole(self, heads: Int32, shown: Sequence[Shown], places: Sequence[int]) -> None:
         starts, lengths = heads[places, 1], heads[places, 2]
-        indices = [shown[place].indices for place in places]
-        copied = gather(indices, lengths, starts, (self._packed.low, self._packed.high))
+        parts = [shown[place] for place in places]
+        sources = Sources(np.int32, [part.index_address for part in parts], lambda: [part.indices for part in parts])
+        copied = gather(sources, lengths, starts, (self._packed.low, self._packed.high))
 
         def tell() -> None:
             same = copied()
@@ -81,8 +82,8 @@ class Packer:
 
         self._under_way.append(tell)
         if self._with_levels:
-            levels = [shown[place].levels for place in places]
-            self._under_way.append(gather(levels, lengths, starts, (self._packed.levels,)))
+            sources = Sources(np.int8, [part.level_address for part in parts], lambda: [part.levels for part in parts])
+            self._under_way.append(gather(sources, lengths, starts, (self._packed.levels,)))
 
     def _add_changes(self, heads: Int32, shown: Sequence[Shown], changes: Sequence[Moved | None]) -> None:
         parts = [(place, moved) for place, moved in enumerate(changes) if moved is not None and len(moved.blocks)]

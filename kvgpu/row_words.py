@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.group_blocks import Shown
+from kvgpu.group_blocks import Shown, showing
 
 Int32 = npt.NDArray[np.int32]
 Int8 = npt.NDArray[np.int8]
 
-NOTHING = Shown(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8), 0, ())
+NOTHING = showing(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8), 0, ())
 """What stands in an empty row."""
 
 

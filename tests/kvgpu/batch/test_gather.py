@@ -9,7 +9,7 @@ import pytest
 
 from kvgpu import gather as module
 from kvgpu import native_threads
-from kvgpu.gather import UNKNOWN, gather
+from kvgpu.gather import UNKNOWN, Sources, gather
 from kvgpu.native_threads import System
 from kvgpu.plane_copy import ALIGNED, UNIT
 
@@ -67,7 +67,8 @@ def test_gather(
     for part, n in list(zip(parts, lengths, strict=True))[::2]:
         part[:n] = part[:n] & ((1 << below_last) - 1) | (-3 << below_last)  # all have the same in the last plane
 
-    same = gather(parts, np.array(lengths, np.int32), starts, planes)()
+    sources = Sources(parts[0].dtype, [part.ctypes.data for part in parts], lambda: parts)
+    same = gather(sources, np.array(lengths, np.int32), starts, planes)()
 
     below = 0
     for plane in planes:
