@@ -21,8 +21,11 @@ Numbers = npt.NDArray[np.signedinteger]
 
 
 def runs(numbers: Numbers) -> list[tuple[slice, slice]] | None:
-    """The runs of successive numbers: where in ``numbers`` each stands, and the numbers. ``None``: there are more than a few."""
-    if len(numbers) < LONG or len(_ends(numbers[:LONG])) >= FEW or len(ends := _ends(numbers)) >= FEW:
+    """The runs of successive numbers: where in ``numbers`` each stands, and the numbers. ``None``: there are more than a few.
+
+    There is at least one number.
+    """
+    if len(_ends(numbers[:LONG])) >= FEW or len(ends := _ends(numbers)) >= FEW:
         return None
     bounds = [0, *ends.tolist(), len(numbers)]
     firsts = numbers[bounds[:-1]].tolist()
@@ -38,8 +41,7 @@ def _ends(numbers: Numbers) -> npt.NDArray[np.intp]:
 
 def read(array: Array, numbers: Numbers) -> Array:
     """``array[numbers]``, of a one-dimensional array."""
-    found = runs(numbers)
-    if found is None:
+    if len(numbers) < LONG or (found := runs(numbers)) is None:
         return array[numbers]
     taken = np.empty(len(numbers), array.dtype)
     for places, run in found:
@@ -49,8 +51,7 @@ def read(array: Array, numbers: Numbers) -> Array:
 
 def write(array: Array, numbers: Numbers, values: object) -> None:
     """``array[numbers] = values``, of a one-dimensional array; ``values``: one for all, or one for each."""
-    found = runs(numbers)
-    if found is None:
+    if len(numbers) < LONG or (found := runs(numbers)) is None:
         array[numbers] = values
         return
     each = isinstance(values, np.ndarray) and values.ndim == 1

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kvgpu import gather, tables
+from kvgpu import gather, runs, tables
 from kvgpu.batch import Batch
 from kvgpu.device.sim import SimDevice
 from kvgpu.errors import CopyFailed
@@ -74,13 +74,14 @@ class Rows:
         assert self.device.faults() == ()
 
 
-@pytest.fixture(params=[(False, False), (True, False), (False, True)], ids=["narrow", "wide", "threads"])
+@pytest.fixture(params=[(False, False), (True, False), (False, True)], ids=["narrow", "wide", "long"])
 def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rows]:
     # As if one slot of the larger level were one too many for three bytes.
-    wide, threads = request.param
+    wide, as_if_long = request.param
     monkeypatch.setattr(tables, "NARROW_SLOTS", 6 * BLOCKS - wide)
-    if threads:
+    if as_if_long:
         monkeypatch.setattr(gather, "THREADS_FROM", 0)
+        monkeypatch.setattr(runs, "LONG", 1)
     made = Rows(monkeypatch)
     assert made.batch.tables.form.wide == wide
     yield made
