@@ -166,11 +166,8 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     else:
         wait_for_slots(tx, request, gpu)
     if completed[1] > completed[0] and core.hook is not None:
-        request.leaving = let_go
-        core.hook(request, *completed)
-        request.leaving = NONE
-        if let_go.size:  # what was just written to them is work before their release, too (R7.4)
-            tx.fence_slots(let_go, released_work(core, request))
+        # Those that are released come back if a copy is refused, with what was written. Else a slot may have a new page already.
+        _write_completed(tx, request, completed, let_go if offloads else let_go[core.pages.alive[let_go]])
     offload(tx, found)
     if offloads:
         wait_for_slots(tx, request, gpu)
@@ -181,6 +178,18 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
                 own.reserve(new_blocks, 1)  # also of a group in which the last blocks are stale, and have no page
         tx.touch(request)
     request.capacity, request.history = capacity, history
+
+
+def _write_completed(tx: Transaction, request: Request, completed: tuple[int, int], leaving: Int32) -> None:
+    """Have the blocks that become complete history written. ``leaving``: pages that it lets go of, but may be written."""
+    core, unwritten = tx.core, leaving[~tx.core.pages.written[leaving]]
+    assert core.hook is not None
+    request.leaving = leaving
+    core.hook(request, *completed)
+    request.leaving = NONE
+    written = unwritten[core.pages.written[unwritten]]
+    if written.size:  # that is work before their release, too (R7.4)
+        tx.fence_slots(written, released_work(core, request))
 
 
 def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], old_blocks: int, new_blocks: int) -> Int32:

@@ -58,6 +58,19 @@ def _slots_of(caller: str) -> Make:
     return lambda old: lambda self, *args: () if sys._getframe(1).f_code.co_name == caller else old(self, *args)
 
 
+def _no_fence_of(caller: str) -> Make:
+    """No work goes into the fences of slots when ``caller`` puts it there."""
+    return lambda old: lambda self, *args: None if sys._getframe(1).f_code.co_name == caller else old(self, *args)
+
+
+def _all_wait_for_writes(old: Any) -> Any:
+    def write_completed(tx: Any, request: Any, completed: Any, leaving: Any) -> None:
+        old(tx, request, completed, leaving)
+        tx.fence_slots(leaving, tree_changes.released_work(tx.core, request))
+
+    return write_completed
+
+
 PLACES: tuple[Break, ...] = (
     ("a grown request waits for no slot that it takes", "R7.9", partial(unnamed_dropped, "growth")),
     ("a resumed request waits for no reader of its pages", "R7.9", partial(unnamed_dropped, "lifecycle")),
@@ -73,6 +86,12 @@ PLACES: tuple[Break, ...] = (
     ("recorded reads are kept for no slot", "R7.7", _on(Manager, "_read_slots", _instead(None))),
     ("recorded reads of tables keep back no publication", "R7.7", _on(Tables, "note_reads", _instead(None))),
     ("a release puts no work into the fences of its slots", "R7.4", _on(Transaction, "fence_slots", _instead(None))),
+    (
+        "what is written to a block as it goes stale is not before its release",
+        "R7.4",
+        _on(Transaction, "fence_slots", _no_fence_of("_write_completed")),
+    ),
+    ("all blocks that go stale wait for what is written meanwhile", "R7.4", _on(growth, "_write_completed", _all_wait_for_writes)),
     ("a commit joins no work into the readiness", "R6.4", _on(Transaction, "join_readiness", _instead(None))),
 )
 

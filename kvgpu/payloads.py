@@ -84,8 +84,7 @@ def _targets(core: Core, request: Request, group: int, block: int) -> list[Write
 def unwritten(core: Core, request: Request, first: int, end: int) -> list[WriteTarget]:
     """GPU pages of blocks ``first..end-1`` that nobody has written, by block, group, beam row.
 
-    Also those that the operation in progress lets go of: they come back if it is undone, with what it wrote. In prefill only
-    those that are kept: nothing of it is undone after a write, and a slot may have a new page already.
+    Also those of them that the operation in progress lets go of (``Request.leaving``).
     """
     found, table = [], core.pages
     for group, own in enumerate(request.groups):
@@ -93,7 +92,7 @@ def unwritten(core: Core, request: Request, first: int, end: int) -> list[WriteT
         pages = own.page[:, first:stop][(own.locked | own.kept)[:, first:stop]]
         leaving = request.leaving[table.group[request.leaving] == group]
         leaving = leaving[(table.block[leaving] >= first) & (table.block[leaving] < stop)]
-        pages = np.union1d(pages, leaving if request.decoding else leaving[table.alive[leaving]])
+        pages = np.union1d(pages, leaving)
         for page in pages[(table.level[pages] == GPU) & ~table.written[pages] & (table.node[pages] == NO_NODE)].tolist():
             found.append(WriteTarget(page, group, int(table.block[page]), int(table.beam[page])))
     return sorted(found, key=lambda target: (target.block, target.group, target.beam))

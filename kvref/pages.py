@@ -152,6 +152,8 @@ def write_history(state: State, r: Request, old: int, new: int) -> State:
         newly = state.layout.complete(key[1], new) and not state.layout.complete(key[1], old)
         if newly and not page.written and page.level is Level.GPU:  # R2.1: a stale page may have been evicted before
             state = write_of(state, r, page)
+            if stale(state, r, key):  # R7.4: what is written to it is work before its release, too
+                state = unlock(state, r, page)
     return state
 
 
