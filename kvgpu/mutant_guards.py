@@ -91,7 +91,11 @@ PLACES: tuple[Break, ...] = (
         "R7.4",
         _on(Transaction, "fence_slots", _no_fence_of("_write_completed")),
     ),
-    ("all blocks that go stale wait for what is written meanwhile", "R7.4", _on(growth, "_write_completed", _all_wait_for_writes)),
+    (
+        "all blocks that go stale wait for what is written meanwhile",
+        "R7.4",
+        _on(growth, "_write_completed", _all_wait_for_writes),
+    ),
     ("a commit joins no work into the readiness", "R6.4", _on(Transaction, "join_readiness", _instead(None))),
 )
 

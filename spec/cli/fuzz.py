@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from spec.harness.replay import Named
 
 Tell: TypeAlias = "Callable[[Found | None], None]"
+GPU_PROCESSES = 12
+"""So many processes at most may share a GPU, unless more are asked for: each takes hardware queues of it, and these are few."""
 SHRINK_SECONDS = 30.0
 """How long a failure is made shorter."""
 
@@ -60,7 +63,9 @@ def fuzz(
     device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
     schedule: Annotated[str, typer.Option(help="fifo, adversarial or seed=N.")] = "fifo",
     seconds: Annotated[float | None, typer.Option(help="Begin nothing new after so long, whatever is left.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: one a core, without --device sim 12 at most.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="A folder for the scenarios of failures.")] = None,
     keep_going: Annotated[bool, typer.Option(help="Go on after the first failure.")] = False,
     gates: Annotated[bool, typer.Option(help="Close and open gates.")] = True,
@@ -81,6 +86,7 @@ def fuzz(
     factory, _ = found_system(system), found_system(against)
     if device is Device.CUDA:
         must_build(system, factory, Setup(random_manager(Random(first), Profile()), STREAMS, plan.options))
+    jobs = jobs or min(os.cpu_count() or 1, sys.maxsize if device is Device.SIM else GPU_PROCESSES)
     tally = Tally()
     columns = (TextColumn("{task.completed} lifecycles"), TextColumn("{task.description}"), TimeElapsedColumn())
     stopped = ""
@@ -94,7 +100,7 @@ def fuzz(
             progress.update(bar, completed=tally.done, description=f"{len(tally.found)} failed")
 
         try:
-            _run(plan, range(first, first + seeds), seconds, jobs or os.cpu_count() or 1, keep_going, tally, tell)
+            _run(plan, range(first, first + seeds), seconds, jobs, keep_going, tally, tell)
         except KeyboardInterrupt:
             stopped = "stopped early: "
         except BrokenProcessPool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import threading
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from kvgpu.device.api import DeviceError
 from kvgpu.device.cuda.arena import Arena
-from kvgpu.device.cuda.driver import NOT_READY, SUCCESS, checked, driver, text
+from kvgpu.device.cuda.driver import NOT_READY, OUT_OF_MEMORY, QUEUES, SUCCESS, checked, driver, text
 from kvgpu.device.cuda.kernels import Kernels
 
 WORDS = 1024
@@ -64,7 +65,13 @@ class Context:
         """Raises ``DeviceError`` if the GPU cannot be used."""
         self.ordinal = ordinal
         gpu = checked(driver.cuDeviceGet(ordinal))
-        self._handle = checked(driver.cuDevicePrimaryCtxRetain(gpu))
+        retained = driver.cuDevicePrimaryCtxRetain(gpu)
+        if retained[0] == OUT_OF_MEMORY:
+            raise DeviceError(
+                f"GPU {ordinal} has no room for one process more: each takes some of its memory, and {os.environ[QUEUES]} of its "
+                f"hardware queues ({QUEUES}); use fewer processes on it, or a lower number"
+            )
+        self._handle = checked(retained)
         self._thread = threading.local()
         self.use()
         attribute = driver.CUdevice_attribute

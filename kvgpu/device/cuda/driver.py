@@ -8,9 +8,11 @@ from typing import Any
 
 from kvgpu.device.api import DeviceError
 
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+"""The variable of the environment that says how many hardware queues a process takes."""
 # Streams that share a hardware queue hold each other up, and a closed gate would then hold up unrelated work: ask for as many
 # queues as there are. Counts only if nothing in the process has initialised CUDA before.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+os.environ.setdefault(QUEUES, "32")
 
 driver: Any = importlib.import_module("cuda.bindings.driver")
 """``cuda.bindings.driver``: each function returns a tuple, its error first."""

@@ -333,6 +333,14 @@ def test_external_streams_by_number(opened: Open) -> None:
     assert memory.read_now(0, 1) == bytes([32])
 
 
+def test_pretended_gpu_has_no_room_for_one_process_more(pretended: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = fake_driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY, 0
+    monkeypatch.setattr(fake_driver, "cuDevicePrimaryCtxRetain", lambda gpu: full)
+    context = pretended.__init__.__globals__["context"].__wrapped__  # type: ignore[misc]
+    with pytest.raises(DeviceError, match=r"GPU 0 has no room.*32 of its hardware queues.*use fewer processes"):
+        context(0)
+
+
 def test_pretended_memory_goes_back_to_the_driver_when_it_runs_out(pretended: Open) -> None:
     device = pretended()
     sizes = [(20 << 20) + n * (1 << 20) for n in range(20)]
