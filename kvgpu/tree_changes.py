@@ -97,8 +97,8 @@ def _remove(tx: Transaction, node: Node, events: list[TreeEvent]) -> None:
         for group, page in enumerate(each.pages):
             if page != NO_PAGE:
                 _drop_page(tx, each, group)
-        for uid in sorted(each.tails):
-            stop_committing(tx, tx.core.by_uid[uid])
+    for uid in sorted(uid for each in below for uid in each.tails):
+        stop_committing(tx, tx.core.by_uid[uid])
 
 
 def stop_committing(tx: Transaction, request: Request) -> None:

@@ -106,11 +106,11 @@ def finish(state: State, r: Request, *, publish: bool) -> State:
     rest = r.tokens[len(r.path) * state.layout.tpb :]
     parent = r.path[-1] if r.path else None
     covered = any(n.tokens[: len(rest)] == rest for n in children(state, parent))
-    if publish and can_commit(state, r) and rest and not covered:
+    pages = [r.pages[key] for g in state.layout.attention if (key := (g.index, len(r.path), 0)) in r.pages]
+    if publish and can_commit(state, r) and rest and not covered and pages:  # nothing can follow it, so it is no link
         state, node = add_node(state, parent, rest)
-        for g in state.layout.attention:
-            pid = r.pages.get((g.index, len(r.path), 0))
-            if pid is not None and state.pages[pid].node is None:
+        for pid in pages:
+            if state.pages[pid].node is None:
                 state = enter(state, r, state.pages[pid], node)
         state = mark_newer(state, [r.name])
     state = put_request(state, replace(r, ended=True))

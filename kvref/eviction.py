@@ -11,7 +11,7 @@ from kvref.failure import NoRoom
 from kvref.layout import Place
 from kvref.maps import Map
 from kvref.state import Page, State, owners, place_of, status
-from kvref.tree import doomed, drop
+from kvref.tree import doomed, drop, kept_for
 from spec.config import Level
 from spec.observation import PageStatus
 
@@ -21,7 +21,8 @@ class Plan:
     """Room that is being planned, by numbers alone: nothing has happened yet (R3.14).
 
     ``free``: free slots that the plan has left by pool group. ``pinned``: pages that are about to be used. ``at``: the pages that
-    it moves, and where to. ``dropped``: the pages that it drops, those that go with a subtree included. ``leaving``: in order.
+    it moves, and where to. ``dropped``: the pages that it drops, those that go or are released with a subtree included.
+    ``leaving``: in order.
     """
 
     free: Map[Place, int]
@@ -72,7 +73,8 @@ def leave(state: State, plan: Plan, page: Page) -> Plan | None:
             return replace(roomy, free=free, at=roomy.at.set(page.id, below), leaving=(*roomy.leaving, (page.id, level)))
     if status(state, page) is not PageStatus.DROPPABLE:
         return None
-    _, pages = doomed(state, page, plan.dropped)
+    nodes, droppable = doomed(state, page, plan.dropped)
+    pages = (*droppable, *(p for p in kept_for(state, nodes) if p.id not in plan.dropped))
     free = plan.free
     for p in pages:
         where = plan.at.get(p.id, place_of(state, p))

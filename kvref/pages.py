@@ -127,7 +127,8 @@ def let_go_stale(state: State, r: Request) -> State:
     """R3.7: release the stale pages of a request, except uncommitted ones while committing is still possible."""
     r = state.requests[r.name]
     keep = can_commit(state, r)
-    return let_go(state, r, [k for k, p in r.pages.items() if stale(state, r, k) and not (keep and state.pages[p].node is None)])
+    keys = [k for k, p in r.pages.items() if stale(state, r, k) and not (keep and state.pages[p].node is None)]
+    return let_go(state, r, sorted(keys, key=lambda k: (k[0], k[2], k[1])))
 
 
 def write_page(state: State, stream: str, page: Page, content: Content) -> State:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvref.maps import Map
 from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
-from kvref.state import Node, Page, Request, State, fresh, put_page, status
+from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
 from spec.observation import PageStatus, Removed, Stored, TreeEvent
 
 Match = tuple[tuple[int, ...], int]
@@ -124,6 +124,17 @@ def doomed(state: State, page: Page, gone: frozenset[int] = frozenset()) -> tupl
     return nodes, (page, *(p for p in pages if p.id not in gone and status(state, p) is PageStatus.DROPPABLE))
 
 
+def kept_for(state: State, nodes: tuple[int, ...]) -> tuple[Page, ...]:
+    """R3.7: the stale pages that requests keep to commit them below these tree blocks: they are released when the blocks go."""
+    return tuple(
+        state.pages[pid]
+        for r in state.requests.values()
+        if any(node in nodes for node in r.path)
+        for key, pid in r.pages.items()
+        if stale(state, r, key) and state.pages[pid].node is None
+    )
+
+
 def drop(state: State, page: Page) -> State:
     """R10.3: drop a page. A tree block without pages goes with all below it; what a request keeps there becomes its own.
 
@@ -138,7 +149,7 @@ def drop(state: State, page: Page) -> State:
         if p.node in nodes:
             state = put_page(state, replace(p, node=None))
     state = replace(state, nodes=state.nodes.without(*nodes))
-    for r in state.requests.values():
+    for r in sorted(state.requests.values(), key=lambda r: r.uid):
         if any(node in nodes for node in r.path):
             state = let_go_stale(state, r)
     return state

@@ -102,7 +102,7 @@ def run(life: Lifecycle, implementation: Named, reference: Named, options: Mappi
         result = replay(scenario, implementation, reference, options, look)
     if result.verdict is not Verdict.PASSED or not life.whole:
         return result
-    left = (*leftovers(*last[0]), *files_left(folder))
+    left = (*leftovers(life.manager, *last[0]), *files_left(folder))
     if not left:
         return result
     step = scenario.steps[-1]

@@ -30,6 +30,7 @@ TASTES: tuple[dict[str, float], ...] = (
     {"commit": 3, "story": 2, "create": 1.5},  # rebases
     {"tree": 3, "evict": 4, "prefetch": 3, "suspend": 2, "slots": 2},  # pages go down and come up
     {"fail_copy": 6, "gate": 1.5},  # refusals, queued behind gates
+    {"gate": 2, "resize": 1.5, "evict": 4, "slots": 2},  # slots that wait for gates are all there is
     {"publish": 2, "table_read": 2, "iterate": 4, "tables": 2},  # an executor
     {"capture": 8},
     {"beams": 12, "write": 4},
@@ -54,11 +55,16 @@ class Chooser:
     """The stream in capture."""
     script: tuple[int, ...] = ()
     taste: dict[str, float] = field(default_factory=dict)
+    opening: float = 0.6
+    """Share of the moves with gates that open one, if there is one."""
 
     def __post_init__(self) -> None:
         """Draw what this lifecycle is about."""
         self.script = self._some_tokens(_SCRIPT)
         self.taste = self.rng.choice(TASTES)
+        self.opening = self.rng.choice((0.6, 0.6, 0.25))
+        if self.profile.gates and self.opening < 0.5:
+            self.queue += [self._close_gate() for _ in range(self.rng.randint(0, 2))]
 
     def next(self, seen: Observation) -> ops.Operation:
         """An operation that makes sense, mostly, in the state that ``seen`` shows."""
@@ -489,10 +495,13 @@ class Chooser:
         return ops.TakeSlots.model_validate({"level": level.label, "group": group, "count": count, "as": label})
 
     def _gate(self, seen: Observation) -> ops.Operation | None:
-        if self.gates and (len(self.gates) >= 3 or self.rng.random() < 0.6):
+        if self.gates and (len(self.gates) >= 3 or self.rng.random() < self.opening):
             label = self.rng.choice(list(self.gates))
             del self.gates[label]
             return ops.OpenGate.model_validate({"as": label})
+        return self._close_gate()
+
+    def _close_gate(self) -> ops.Operation:
         label = self._label("gate")
         stream = self._stream([name for name in STREAMS[:3] if name != self.captured])
         self.gates[label] = stream
