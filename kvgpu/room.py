@@ -158,7 +158,11 @@ class Room:
                     del moves[page]
                     self._claimed[lower] -= 1
                     self._vacating[key] -= 1
-                    self._events = [entry for entry in self._events if entry[1] != page]
+                    self.left_tree(page)
+
+    def left_tree(self, page: int) -> None:
+        """A page is not one of the tree any more: a move of it that was decided is no event."""
+        self._events = [entry for entry in self._events if entry[1] != page]
 
     def take_moves(self) -> Iterator[tuple[Int32, SlotKey, Int32]]:
         """The moves to submit, one after the other: pages, where to, slots there. Coldest level first, then pool group (R3.14).

@@ -78,7 +78,9 @@ def _drop_page(tx: Transaction, node: Node, group: int) -> None:
     one = np.array([page], dtype=np.int32)
     _set_page(tx, node, group, NO_PAGE)
     tx.put("node", one, NO_NODE)
-    if not tx.core.pages.users[page]:  # else it stays with its users, private
+    if tx.core.pages.users[page]:  # it stays with its users, private
+        tx.room.left_tree(page)
+    else:
         tx.dropped.append(group)
         tx.free(one)
 
