@@ -202,13 +202,23 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
 def _make_private(
     tx: Transaction, request: Request, sources: dict[int, int | None], gpu: dict[SlotKey, Int32]
 ) -> dict[int, Int32]:
-    """New GPU pages for what the first resume copies or begins; the slots that are left stay in ``gpu``."""
+    """New GPU pages for what the first resume copies or begins; the slots that are left stay in ``gpu``.
+
+    States that begin take slots before what comes up, copies after it, in the order in which they are submitted (R7.2).
+    """
+    core = tx.core
+    pool_of = {group: (GPU, int(core.pool_group[group, GPU])) for group in sources}
+    fresh = [group for group, page in sources.items() if page is None]
+    copied = sorted((pool_of[group], core.key_of(page), group) for group, page in sources.items() if page is not None)
+    slots = {}
+    for group in fresh:
+        slots[group], gpu[pool_of[group]] = np.split(gpu[pool_of[group]], [1])
+    for key, _, group in reversed(copied):
+        gpu[key], slots[group] = np.split(gpu[key], [-1])
     made = {}
-    for group in sources:
-        key = (GPU, int(tx.core.pool_group[group, GPU]))
-        slot, gpu[key] = gpu[key][-1:], gpu[key][:-1]
+    for group, slot in slots.items():
         block = np.array([0 if request.ssm[group] else request.blocks - 1], dtype=np.int32)
-        made[group] = tx.new_pages(group, block, np.zeros_like(block), key, slot, request.priority)
+        made[group] = tx.new_pages(group, block, np.zeros_like(block), pool_of[group], slot, request.priority)
     return made
 
 

@@ -77,14 +77,14 @@ class Names:
         except RefError as error:
             raise OutOfRange(str(error)) from error
 
-    def table_group(self, name: str | None) -> int:
-        """The number of a layer group that has tables; the first attention group if it is left out (R11.1)."""
-        if name is not None:
-            return self.group(name)
-        found = next((group.number for group in self.manager.layout.groups if not group.ssm), None)
-        if found is None:
-            raise OutOfRange("the manager has SSM groups alone, and those are in no table (R1.3)")
-        return found
+    def table_group(self, name: str | None) -> int | None:
+        """The number of a layer group that has tables; the first attention group, if there is one, if it is left out (R11.1)."""
+        if name is None:
+            return next((group.number for group in self.manager.layout.groups if not group.ssm), None)
+        number = self.group(name)
+        if self.manager.layout.groups[number].ssm:
+            raise OutOfRange(f"group {name!r} is an SSM group: its state is in no table (R1.3)")
+        return number
 
     def some_groups(self, names: Sequence[str] | None) -> list[int] | None:
         """The numbers of layer groups; ``None`` stays."""

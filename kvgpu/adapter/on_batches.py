@@ -80,6 +80,8 @@ def _iterate(run: Run, op: ops.Iterate) -> dict[str, str]:
     accepted = {entry.request: entry.accept for entry in op.requests}
 
     def read(turn: executor.Turn) -> None:
+        if group is None:  # no group has a table
+            return
         table = run.reader.read_table(turn.batch, group, turn.stream, capturing=False)
         if table is not None and op.as_ is not None:
             names.reads[op.as_] = table

@@ -26,7 +26,7 @@ def random_manager(rng: Random, profile: Profile) -> ManagerConfig:
     layers: list[LayerConfig] = []
     for number in range(rng.choice((1, 1, 2, 2, 3, 4))):
         kind = rng.choice(("sparse", "sparse", "dense", "window", "sparse_window", "ssm" if profile.ssm else "dense"))
-        if number == 0 and (kind == "ssm" or (kind == "window" and rng.random() < 0.5)):
+        if number == 0 and kind in ("ssm", "window") and rng.random() < 0.5:
             kind = "sparse"
         sparse = kind.startswith("sparse")
         nbytes = rng.choice((16, 16, 32, 48))

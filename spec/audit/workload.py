@@ -120,7 +120,7 @@ class Chooser:
             "sync": (0.3, lambda _: ops.Sync(stream=self.rng.choice((None, self._stream())))),
             "stats": (1, lambda _: ops.Stats(reset=self.rng.random() < 0.5)),
         }
-        if self.captured is None:  # no read can be recorded in a capture
+        if self.captured is None and self._attention():  # no read can be recorded in a capture
             makers |= {"page_read": (3, self._page_read), "table_read": (3, self._table_read)}
         if self.profile.gates:
             makers["gate"] = (4, self._gate)
@@ -445,7 +445,7 @@ class Chooser:
         if self.captured is None:
             self.captured = self._stream(STREAMS)
             return ops.BeginCapture(stream=self.captured)
-        if seen.batches and self.rng.random() < 0.3:
+        if seen.batches and self._attention() and self.rng.random() < 0.3:
             batch, group = self.rng.choice(list(seen.batches)), self.rng.choice(self._attention())
             label = self._label("read")
             return ops.ReadTable.model_validate({"batch": batch, "group": group, "stream": self.captured, "as": label})

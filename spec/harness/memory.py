@@ -281,8 +281,9 @@ class Memory:
                 if op.as_ is not None and op.batch in self.batches:
                     tables = self.batches[op.batch]
                     # Without a group it is the first that has tables (R11.1).
-                    group = op.group if op.group is not None else next(g for g in self.groups if g in tables.last.words)
-                    self.reads[op.as_] = ReadTarget(tables, group)
+                    group = op.group if op.group is not None else next((g for g in self.groups if g in tables.last.words), None)
+                    if group is not None:
+                        self.reads[op.as_] = ReadTarget(tables, group)
             case Replay():
                 found = self.graphs.get(op.graph)
                 if found is not None:
