@@ -11,7 +11,7 @@ import numpy as np
 from kvgpu.batch import Batch
 from kvgpu.device.api import Device, Memory, Stream
 from kvgpu.manager import Manager
-from kvgpu.packing import Packer
+from kvgpu.packing.packer import Packer
 from kvgpu.publication import publication
 from kvgpu.request import Request
 from kvgpu.row_words import RowWords

@@ -25,7 +25,7 @@ from kvgpu.manager import Manager
 from kvgpu.migration import Buffers, Copier
 from kvgpu.mutants import Patch, replaced, replaced_everywhere, unnamed_dropped
 from kvgpu.offloading import NONE
-from kvgpu.packing import Packer
+from kvgpu.packing.packer import Packer
 from kvgpu.pages import NO_NODE
 from kvgpu.pools import SlotPool
 from kvgpu.prefix_tree import PrefixTree

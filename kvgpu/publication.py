@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kvgpu.fences import Fence, FenceTable, Point
 from kvgpu.group_blocks import Moved
-from kvgpu.packed_form import CHANGE
-from kvgpu.packing import Packer
+from kvgpu.packing.form import CHANGE
+from kvgpu.packing.packer import Packer
 from kvgpu.request import Request
 from kvgpu.row_words import RowWords, empty_row
 

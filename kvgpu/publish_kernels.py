@@ -1,6 +1,6 @@
 """Publication on the device: one packed upload in mapped staging memory, one kernel that scatters it into the tables (R8.4).
 
-What the staging memory holds: :mod:`kvgpu.packed_form`. Where the tables lie: :mod:`kvgpu.table_layout`.
+What the staging memory holds: :mod:`kvgpu.packing.form`. Where the tables lie: :mod:`kvgpu.table_layout`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kvgpu import wide_copy
 from kvgpu.device.api import Kernel
-from kvgpu.packed_form import HEAD, MIXED, UNIT, PackedForm
+from kvgpu.packing.form import HEAD, MIXED, UNIT, PackedForm
 from kvgpu.table_layout import TableLayout
 
 cuda: Any = numba.cuda

@@ -12,8 +12,8 @@ from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
 from kvgpu.manager import Manager
-from kvgpu.packed_form import NARROW_SLOTS, PackedForm, padded
-from kvgpu.packing import Packer, prepare
+from kvgpu.packing.form import NARROW_SLOTS, PackedForm, padded
+from kvgpu.packing.packer import Packer, prepare
 from kvgpu.publication import Publication
 from kvgpu.publish_kernels import SCATTER, THREADS, scatter_shape
 from kvgpu.row_words import RowWords

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kvgpu import gather, runs, tables
+from kvgpu import runs, tables
 from kvgpu.batch import Batch
 from kvgpu.device.sim import SimDevice
 from kvgpu.errors import CopyFailed
 from kvgpu.group_blocks import FEW
 from kvgpu.manager import Manager
-from kvgpu.packed_form import CHANGE, MIXED, UNIT
-from kvgpu.packing import Packer
+from kvgpu.packing import gather
+from kvgpu.packing.form import CHANGE, MIXED, UNIT
+from kvgpu.packing.packer import Packer
 from kvgpu.request import Request
 from spec.config import ManagerConfig
 

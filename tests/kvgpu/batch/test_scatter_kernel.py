@@ -14,7 +14,7 @@ import pytest
 
 from kvgpu import publish_kernels
 from kvgpu.device.open import open_device, why_no_gpu
-from kvgpu.packed_form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
+from kvgpu.packing.form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
 from kvgpu.publish_kernels import BAD, SCATTER, SCATTER_ARRAYS, TURNS, scatter_shape
 from kvgpu.table_layout import TableLayout
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache, reduce
 from typing import Any
 
-from kvgpu.native_threads import thread_body
+from kvgpu.packing.native_threads import thread_body
 
 UNIT = 16
 """Elements that are loaded and stored at a time."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.gather import UNKNOWN, Sources, gather
-from kvgpu.gather import prepare as prepare_gather
 from kvgpu.group_blocks import Moved, Shown
-from kvgpu.packed_form import CHANGE, MIXED, PackedForm, padded
+from kvgpu.packing.form import CHANGE, MIXED, PackedForm, padded
+from kvgpu.packing.gather import UNKNOWN, Sources, gather
+from kvgpu.packing.gather import prepare as prepare_gather
 from kvgpu.row_words import RowWords
 
 Int32 = npt.NDArray[np.int32]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.native_threads import Threads
-from kvgpu.plane_copy import ALIGNED, plane_copier
+from kvgpu.packing.native_threads import Threads
+from kvgpu.packing.plane_copy import ALIGNED, plane_copier
 
 THREADS_FROM = 1 << 20
 """Bytes from which a thread pays."""
