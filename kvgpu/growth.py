@@ -166,8 +166,7 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     else:
         wait_for_slots(tx, request, gpu)
     if completed[1] > completed[0] and core.hook is not None:
-        # Those that are released come back if a copy is refused, with what was written. Else a slot may have a new page already.
-        _write_completed(tx, request, completed, let_go if offloads else let_go[core.pages.alive[let_go]])
+        _write_completed(tx, request, completed, let_go)
     offload(tx, found)
     if offloads:
         wait_for_slots(tx, request, gpu)
@@ -180,13 +179,12 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     request.capacity, request.history = capacity, history
 
 
-def _write_completed(tx: Transaction, request: Request, completed: tuple[int, int], leaving: Int32) -> None:
-    """Have the blocks that become complete history written. ``leaving``: pages that it lets go of, but may be written."""
-    core, unwritten = tx.core, leaving[~tx.core.pages.written[leaving]]
+def _write_completed(tx: Transaction, request: Request, completed: tuple[int, int], let_go: Int32) -> None:
+    """Have the blocks that become complete history written, also those among them that are let go of, but kept (R3.7)."""
+    core = tx.core
     assert core.hook is not None
-    request.leaving = leaving
+    unwritten = let_go[~core.pages.written[let_go]]
     core.hook(request, *completed)
-    request.leaving = NONE
     written = unwritten[core.pages.written[unwritten]]
     if written.size:  # that is work before their release, too (R7.4)
         tx.fence_slots(written, released_work(core, request))

@@ -82,17 +82,11 @@ def _targets(core: Core, request: Request, group: int, block: int) -> list[Write
 
 
 def unwritten(core: Core, request: Request, first: int, end: int) -> list[WriteTarget]:
-    """GPU pages of blocks ``first..end-1`` that nobody has written, by block, group, beam row.
-
-    Also those of them that the operation in progress lets go of (``Request.leaving``).
-    """
+    """GPU pages of blocks ``first..end-1`` that nobody has written, by block, group, beam row; those kept for a commit too."""
     found, table = [], core.pages
     for group, own in enumerate(request.groups):
         stop = 1 if request.ssm[group] else end
         pages = own.page[:, first:stop][(own.locked | own.kept)[:, first:stop]]
-        leaving = request.leaving[table.group[request.leaving] == group]
-        leaving = leaving[(table.block[leaving] >= first) & (table.block[leaving] < stop)]
-        pages = np.union1d(pages, leaving)
         for page in pages[(table.level[pages] == GPU) & ~table.written[pages] & (table.node[pages] == NO_NODE)].tolist():
             found.append(WriteTarget(page, group, int(table.block[page]), int(table.beam[page])))
     return sorted(found, key=lambda target: (target.block, target.group, target.beam))

@@ -55,8 +55,7 @@ class Request:
 
     ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
     ends its committed path. ``groups``: its pages, by layer group. ``partial``: the first resume has to copy the matched
-    last block (R3.4). ``leaving``: pages that the operation in progress lets go of.
-    ``maybe_deferred``: false only if no page is deferred (R4.2).
+    last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2).
     """
 
     name: str
@@ -88,7 +87,6 @@ class Request:
     partial: bool = False
     maybe_deferred: bool = False
     groups: list[GroupBlocks] = field(default_factory=list)
-    leaving: Int32 = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
     def __post_init__(self) -> None:
         """Start without blocks."""

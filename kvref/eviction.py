@@ -50,11 +50,16 @@ def evictable(state: State, place: Place) -> list[Page]:
 def reserve_room(state: State, plan: Plan, place: Place, n: int = 1) -> Plan | None:
     """R10.1: the plan that has ``n`` slots more of a pool group in use, evicting if need be; ``None`` if it does not fit."""
     while plan.free[place] < n:
-        grown = next((p for page in evictable(state, place) if (p := leave(state, plan, page))), None)
+        grown = first_to_leave(state, plan, place)
         if grown is None:
             return None
         plan = grown
     return replace(plan, free=plan.free.set(place, plan.free[place] - n))
+
+
+def first_to_leave(state: State, plan: Plan, place: Place) -> Plan | None:
+    """R10.1: the plan in which the first page that can leave a pool group does. What was passed over is looked at again."""
+    return next((p for page in evictable(state, place) if (p := leave(state, plan, page))), None)
 
 
 def leave(state: State, plan: Plan, page: Page) -> Plan | None:
@@ -136,12 +141,11 @@ def gone(state: State, plan: Plan, place: Place) -> int:
 def evict(state: State, place: Place, n: int) -> State:
     """R10.5: the first ``n`` evictable pages of a pool group leave it. Raises `NoRoom`, `Refused`."""
     plan = new_plan(state)
-    for page in evictable(state, place):
-        if gone(state, plan, place) < n:
-            plan = leave(state, plan, page) or plan
-    left = gone(state, plan, place)
-    if left < n:
-        raise NoRoom(f"only {left} of {n} page(s) can leave level {place[0].label}: take fewer, or free slots below")
+    while (left := gone(state, plan, place)) < n:
+        grown = first_to_leave(state, plan, place)
+        if grown is None:
+            raise NoRoom(f"only {left} of {n} page(s) can leave level {place[0].label}: take fewer, or free slots below")
+        plan = grown
     return act(state, plan)
 
 
