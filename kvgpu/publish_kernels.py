@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kvgpu import wide_copy
 from kvgpu.device.api import Kernel
-from kvgpu.packing.form import HEAD, MIXED, UNIT, PackedForm
+from kvgpu.packing.form import COUNT, HEAD, LENGTH, MIXED, ROW, SAME, START, UNIT, PackedForm
 from kvgpu.table_layout import TableLayout
 
 cuda: Any = numba.cuda
@@ -62,13 +62,13 @@ def _scatter(
         head[cuda.threadIdx.x] = heads[HEAD * pair + cuda.threadIdx.x]
     cuda.syncthreads()
     group = pair % groups
-    row = head[0]
-    start = head[1]
-    length = head[2]
-    same = head[4]
+    row = head[ROW]
+    start = head[START]
+    length = head[LENGTH]
+    same = head[SAME]
     out = (group * rows + row) * blocks
     if chunk == 0 and cuda.threadIdx.x == 0:
-        table[counts_offset // 4 + group * rows + row] = head[3]
+        table[counts_offset // 4 + group * rows + row] = head[COUNT]
     in_low = 4 * HEAD * pairs + 2 * start
     in_high = 4 * HEAD * pairs + 2 * entries + (1 + wide) * start
     in_levels = 4 * HEAD * pairs + (3 + wide) * entries + start

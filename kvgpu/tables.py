@@ -12,7 +12,7 @@ from kvgpu.errors import CopyFailed
 from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.fences import Fence, Point
 from kvgpu.manager import Manager
-from kvgpu.packing.form import NARROW_SLOTS, PackedForm, padded
+from kvgpu.packing.form import NARROW_SLOTS, ROW, PackedForm, padded
 from kvgpu.packing.packer import Packer, prepare
 from kvgpu.publication import Publication
 from kvgpu.publish_kernels import SCATTER, THREADS, scatter_shape
@@ -149,7 +149,7 @@ class Tables:
         )
         heads = self.form.sections(memory.host_array(), pairs, 0).heads
         heads.fill(0)
-        heads[:, 0] = np.repeat(np.arange(layout.rows), layout.groups)
+        heads[:, ROW] = np.repeat(np.arange(layout.rows), layout.groups)
         self._scatter(stream, memory, range(layout.rows), 0, 0, (), "R8.1 the tables get their first values")
         memory.free()
         return self._manager.record(stream, "R8.1 the tables have their first values")

@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 HEAD = 8
 """Words of a head."""
+ROW, START, LENGTH, COUNT, SAME = range(5)
+"""Which word of a head is what: see the module's text."""
 MIXED = 1 << 16
 """Not all entries are known to have the same in ``high``."""
 UNIT = 16

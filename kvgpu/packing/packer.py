@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.group_blocks import Moved, Shown
-from kvgpu.packing.form import CHANGE, MIXED, PackedForm, padded
+from kvgpu.packing.form import CHANGE, COUNT, LENGTH, MIXED, ROW, SAME, START, PackedForm, padded
 from kvgpu.packing.gather import UNKNOWN, Sources, gather
 from kvgpu.packing.gather import prepare as prepare_gather
 from kvgpu.row_words import RowWords
@@ -55,12 +55,12 @@ class Packer:
         of_change = np.fromiter((-1 if moved is None else len(moved.blocks) for moved in changes), np.int32, len(changes))
         whole = of_change < 0
         heads = self._packed.heads[self._pairs : self._pairs + len(shown)]
-        heads[:, 0] = np.repeat(rows, groups)
-        heads[:, 2] = np.where(whole, np.repeat([row.length for row in words], groups), ~of_change)
-        heads[:, 3] = [count for row in words for count in row.counts]
-        room = padded(np.where(whole, heads[:, 2], CHANGE * of_change))
-        heads[:, 1] = self._used + np.cumsum(room) - room
-        heads[:, 4] = MIXED
+        heads[:, ROW] = np.repeat(rows, groups)
+        heads[:, LENGTH] = np.where(whole, np.repeat([row.length for row in words], groups), ~of_change)
+        heads[:, COUNT] = [count for row in words for count in row.counts]
+        room = padded(np.where(whole, heads[:, LENGTH], CHANGE * of_change))
+        heads[:, START] = self._used + np.cumsum(room) - room
+        heads[:, SAME] = MIXED
         self._used += int(room.sum())
         self._pairs += len(shown)
         if not whole.all():
@@ -71,14 +71,14 @@ class Packer:
             self._add_whole(heads, shown, np.flatnonzero(whole).tolist())
 
     def _add_whole(self, heads: Int32, shown: Sequence[Shown], places: Sequence[int]) -> None:
-        starts, lengths = heads[places, 1], heads[places, 2]
+        starts, lengths = heads[places, START], heads[places, LENGTH]
         parts = [shown[place] for place in places]
         sources = Sources(np.int32, [part.index_address for part in parts], lambda: [part.indices for part in parts])
         copied = gather(sources, lengths, starts, (self._packed.low, self._packed.high))
 
         def tell() -> None:
             same = copied()
-            heads[places, 4] = np.where(same == UNKNOWN, MIXED, same)
+            heads[places, SAME] = np.where(same == UNKNOWN, MIXED, same)
 
         self._under_way.append(tell)
         if self._with_levels:
@@ -90,8 +90,8 @@ class Packer:
         if not parts:
             return
         places = [place for place, _ in parts]
-        counts = ~heads[places, 2]
-        starts = np.repeat(heads[places, 1], counts)
+        counts = ~heads[places, LENGTH]
+        starts = np.repeat(heads[places, START], counts)
         within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
         at = starts // CHANGE + within
         self._changes[at, 0] = np.concatenate([moved.blocks for _, moved in parts])

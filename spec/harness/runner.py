@@ -20,8 +20,6 @@ from spec.scenario import Scenario
 
 FEW = 24
 """Up to so many scenarios, starting more processes costs more than it saves."""
-GPU_PROCESSES = 12
-"""So many processes at most share a GPU, unless more are asked for: each takes hardware queues of it, and these are few."""
 
 
 @dataclass(frozen=True, slots=True)
