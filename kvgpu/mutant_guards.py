@@ -53,14 +53,9 @@ def _instead(value: Any) -> Make:
     return lambda old: lambda *args, **kwargs: value
 
 
-def _slots_of(caller: str) -> Make:
-    """No wait for the fences of slots when ``caller`` asks for them."""
-    return lambda old: lambda self, *args: () if sys._getframe(1).f_code.co_name == caller else old(self, *args)
-
-
-def _no_fence_of(caller: str) -> Make:
-    """No work goes into the fences of slots when ``caller`` puts it there."""
-    return lambda old: lambda self, *args: None if sys._getframe(1).f_code.co_name == caller else old(self, *args)
+def _from(caller: str, value: Any) -> Make:
+    """When ``caller`` calls it, nothing happens and ``value`` comes back."""
+    return lambda old: lambda self, *args: value if sys._getframe(1).f_code.co_name == caller else old(self, *args)
 
 
 def _all_wait_for_writes(old: Any) -> Any:
@@ -75,9 +70,9 @@ PLACES: tuple[Break, ...] = (
     ("a grown request waits for no slot that it takes", "R7.9", partial(unnamed_dropped, "growth")),
     ("a resumed request waits for no reader of its pages", "R7.9", partial(unnamed_dropped, "lifecycle")),
     ("a rebase waits for no reader of the tree's page", "R7.9", partial(unnamed_dropped, "committing")),
-    ("a copy does not wait for the slot that it writes", "R7.1", _on(Copies, "_slot_points", _slots_of("_submit"))),
-    ("a move does not wait for what is kept of its old slot", "R7.1", _on(Copies, "_slot_points", _slots_of("_move"))),
-    ("a private copy does not wait for what is kept of its source", "R7.1", _on(Copies, "_slot_points", _slots_of("copy"))),
+    ("a copy does not wait for the slot that it writes", "R7.1", _on(Copies, "_slot_points", _from("_submit", ()))),
+    ("a move does not wait for what is kept of its old slot", "R7.1", _on(Copies, "_slot_points", _from("_move", ()))),
+    ("a private copy does not wait for what is kept of its source", "R7.1", _on(Copies, "_slot_points", _from("copy", ()))),
     (
         "a slot freed without a copy forgets the readiness of its page",
         "R7.2",
@@ -89,7 +84,7 @@ PLACES: tuple[Break, ...] = (
     (
         "what is written to a block as it goes stale is not before its release",
         "R7.4",
-        _on(Transaction, "fence_slots", _no_fence_of("_write_completed")),
+        _on(Transaction, "fence_slots", _from("_write_completed", None)),
     ),
     (
         "all blocks that go stale wait for what is written meanwhile",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -86,7 +85,8 @@ def fuzz(
     factory, _ = found_system(system), found_system(against)
     if device is Device.CUDA:
         must_build(system, factory, Setup(random_manager(Random(first), Profile()), STREAMS, plan.options))
-    jobs = jobs or min(os.cpu_count() or 1, sys.maxsize if device is Device.SIM else GPU_PROCESSES)
+    cores = os.cpu_count() or 1
+    jobs = jobs or (cores if device is Device.SIM else min(cores, GPU_PROCESSES))
     tally = Tally()
     columns = (TextColumn("{task.completed} lifecycles"), TextColumn("{task.description}"), TimeElapsedColumn())
     stopped = ""
