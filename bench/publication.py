@@ -14,7 +14,7 @@ from kvgpu.manager import Manager
 from kvgpu.packing.packer import Packer
 from kvgpu.publication import publication
 from kvgpu.request import Request
-from kvgpu.row_words import RowWords
+from kvgpu.row_words import View
 from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 TOKENS = 64
@@ -86,8 +86,7 @@ def decoding_batch(device: Device, rows: int, groups: int, blocks: int, scattere
 def forget_shown(requests: Sequence[Request]) -> None:
     """As if nothing were known of what the rows of these show: the next publication writes every block."""
     for request in requests:
-        for blocks in request.groups:
-            blocks._since = None
+        request.display._since = [None] * len(request.display._since)
 
 
 def measure(
@@ -117,7 +116,7 @@ def measure(
         members = list(batch.members)[:dirty]
         numbers = np.arange(dirty, dtype=np.int32)
         staging = device.allocate("pinned", batch.tables.staging_nbytes, "assembled before")
-        before: list[RowWords | None] = [None] * dirty if whole else [batch.row_words(row) for row in range(dirty)]
+        before: list[View | None] = [None] * dirty if whole else batch._views[:dirty]
 
         def step(members: list[Request | None] = members) -> None:
             for member in members:
@@ -128,10 +127,10 @@ def measure(
             step()
 
         def assemble(
-            members: list[Request | None] = members, staging: Memory = staging, before: list[RowWords | None] = before
+            members: list[Request | None] = members, staging: Memory = staging, before: list[View | None] = before
         ) -> Packer:
             packer = Packer(staging.host_array(), batch.tables.form, len(members) * groups, blocks)
-            publication(range(len(members)), members, batch.groups, before, manager.fences, packer)
+            publication(range(len(members)), members, groups, before, manager.fences, packer)
             packer.finish()
             return packer
 

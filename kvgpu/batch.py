@@ -12,7 +12,7 @@ from kvgpu.fences import Point
 from kvgpu.manager import Manager
 from kvgpu.publication import publication
 from kvgpu.request import Request
-from kvgpu.row_words import RowWords
+from kvgpu.row_words import RowWords, View
 from kvgpu.table_layout import TableLayout
 from kvgpu.table_reads import named_slots
 from kvgpu.tables import Tables
@@ -53,7 +53,8 @@ class Batch:
         self._manager = manager
         self._members: list[Request | None] = [None] * rows
         self._written: list[int] = [NEVER] * rows
-        self._words: list[RowWords | None] = [None] * rows
+        self._lengths, self._countable = [0] * rows, [0] * rows
+        self._views: list[View | None] = [None] * rows
         self._open = True
         with manager.exclusive():
             self.tables = Tables(manager, name, TableLayout(len(self.groups), rows, blocks, levels))
@@ -230,11 +231,11 @@ class Batch:
 
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
         members = [self._members[row] for row in rows]
-        before = [self._words[row] for row in rows]
-        fences = self._manager.fences
-        words = self.tables.publish(stream, rows, lambda packer: publication(rows, members, self.groups, before, fences, packer))
-        for row, member, shown in zip(rows, members, words, strict=True):
-            self._words[row] = shown
+        before = [self._views[row] for row in rows]
+        fences, groups = self._manager.fences, len(self.groups)
+        shows = self.tables.publish(stream, rows, lambda packer: publication(rows, members, groups, before, fences, packer))
+        for row, member, length, countable, view in zip(rows, members, *shows, strict=True):
+            self._lengths[row], self._countable[row], self._views[row] = length, countable, view
             self._written[row] = EMPTY if member is None else member.version
             if member is not None:
                 member.acknowledged = member.version
@@ -256,7 +257,7 @@ class Batch:
                 if member is not None and member.active:
                     assert member.stream is not None
                     manager.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
-            rows = [words for words in self._words if words is not None]
+            rows = [words for row in range(self.rows) if (words := self.row_words(row)) is not None]
             members = [member for member in self._members if member is not None]
             manager.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
 
@@ -292,4 +293,5 @@ class Batch:
 
     def row_words(self, row: int) -> RowWords | None:
         """What a row last published; ``None``: nothing yet."""
-        return self._words[row]
+        view = self._views[row]
+        return None if view is None else RowWords(self._lengths[row], self._countable[row], view)

@@ -16,6 +16,7 @@ from kvgpu.batch import Batch
 from kvgpu.config import LayerGroup
 from kvgpu.copies import Copies
 from kvgpu.counters import Counters
+from kvgpu.display import UNMOVED, Display
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
 from kvgpu.eviction import EvictionQueue
 from kvgpu.executor import Executor
@@ -198,42 +199,39 @@ def _low_blocks_first(old: Any) -> Any:
     return ordered
 
 
+def _no_levels(shown: Any) -> Any:
+    return shown._replace(levels=np.full_like(shown.levels, -1))
+
+
 def _without_levels(old: Any) -> Any:
-    def add(self: Any, rows: Any, words: Any, changes: Any) -> None:
-        blank = [
-            row._replace(shown=[shown._replace(levels=np.full_like(shown.levels, -1)) for shown in row.shown]) for row in words
-        ]
-        old(self, rows, blank, changes)
+    def add(self: Any, numbers: Any, rows: Any, changes: Any) -> None:
+        blank = [view._replace(shown=[_no_levels(shown) for shown in view.shown]) for view in rows.views]
+        old(self, numbers, rows._replace(views=blank), changes)
 
     return add
 
 
 def _member_is_believed(old: Any) -> Any:
-    return lambda self, pages, fences, before: old(self, pages, fences, self._base)
-
-
-def _move_not_remembered(old: Any) -> Any:
-    def moved(self: Any, *args: Any) -> None:
-        since = self._since
-        old(self, *args)
-        self._since = since
-
-    return moved
+    return lambda self, before: old(self, self._base)
 
 
 def _not_held(old: Any) -> Any:
-    def show(self: Any, *args: Any) -> Any:
-        shown = old(self, *args)
-        self._held = False
-        return shown
-
-    return show
+    return lambda self, place, indices, levels: (indices, levels)
 
 
 def _reused_too_early(old: Any) -> Any:
     def show(self: Any, *args: Any) -> Any:
         shown = old(self, *args)
-        self._spare = self._earlier
+        self._oldest, self._earlier = self._earlier, None
+        return shown
+
+    return show
+
+
+def _left_rows_forgotten(old: Any) -> Any:
+    def show(self: Any, *args: Any) -> Any:
+        shown = old(self, *args)
+        self._elsewhere = None
         return shown
 
     return show
@@ -457,11 +455,12 @@ GUARDS: tuple[Break, ...] = (
         _on(Batch, "_shows", _older_version),
     ),
     ("R8.4 the first dirty row alone is published", "R8.4", _on(Batch, "_upload", _first_row_published)),
-    ("R8.4 a row is taken for what its member showed last", "R8.4", _on(GroupBlocks, "show", _member_is_believed)),
-    ("R8.4 a moved page is not written again", "R8.4", _on(GroupBlocks, "moved", _move_not_remembered)),
-    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", _on(GroupBlocks, "_compare", _instead(()))),
-    ("R8.6 words are reused before others are published", "R8.6", _on(GroupBlocks, "show", _reused_too_early)),
-    ("R8.4 published words change with the request", "R8.4", _on(GroupBlocks, "show", _not_held)),
+    ("R8.4 a row is taken for what its member showed last", "R8.4", _on(Display, "show", _member_is_believed)),
+    ("R8.4 a moved page is not written again", "R8.4", _on(Display, "moved", _instead(None))),
+    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", _on(Display, "_compare", _instead(UNMOVED))),
+    ("R8.6 words are reused before others are published", "R8.6", _on(Display, "show", _reused_too_early)),
+    ("R8.4 published words change with the request", "R8.4", _on(Display, "to_change", _not_held)),
+    ("R7.7 the words of a row that its request has left are reused", "R7.7", _on(Display, "show", _left_rows_forgotten)),
     ("R8.4 a publication acknowledges nothing", "R8.4", _on(Batch, "_upload", _never_acknowledged)),
     ("R10.1 a page is evicted twice by one operation", "R10.1", _on(Room, "_move", _evicted_again)),
     ("R10.1 held pages are dropped", "R10.1", _on(Room, "_leave", _held_is_dropped)),

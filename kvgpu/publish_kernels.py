@@ -22,8 +22,6 @@ store16: Any = wide_copy.store16
 
 THREADS = 128
 """Threads of a block of the scatter kernel."""
-TURNS = 1
-"""Units of one thread: its loads over the bus are in flight together."""
 STORED = 4
 """Slot numbers that a thread writes at a time: 16 bytes."""
 BAD = -1
@@ -80,60 +78,54 @@ def _scatter(
             if levels:
                 tables[levels_offset + to] = staging[in_levels + change]
         return
-    stride = UNIT * cuda.blockDim.x
-    mine = chunk * TURNS * stride + UNIT * cuda.threadIdx.x
+    mine = UNIT * (chunk * cuda.blockDim.x + cuda.threadIdx.x)
     # All loads come before the first store, so that they are under way together.
-    low = cuda.local.array((TURNS, 4), np.uint64)
-    high = cuda.local.array((TURNS, 4), np.uint64)
-    level = cuda.local.array((TURNS, 2), np.uint64)
-    for turn in range(TURNS):
-        block = mine + turn * stride
-        if block < length:
-            low[turn, 0], low[turn, 1] = load16(staging, in_low + 2 * block)
-            low[turn, 2], low[turn, 3] = load16(staging, in_low + 2 * block + 16)
+    low = cuda.local.array(4, np.uint64)
+    high = cuda.local.array(4, np.uint64)
+    level = cuda.local.array(2, np.uint64)
+    if mine < length:
+        low[0], low[1] = load16(staging, in_low + 2 * mine)
+        low[2], low[3] = load16(staging, in_low + 2 * mine + 16)
+        if same == MIXED and wide:
+            high[0], high[1] = load16(staging, in_high + 2 * mine)
+            high[2], high[3] = load16(staging, in_high + 2 * mine + 16)
+        elif same == MIXED:
+            high[0], high[2] = load16(staging, in_high + mine)
+            high[1] = high[0] >> WORD_BITS
+            high[3] = high[2] >> WORD_BITS
+        if levels:
+            level[0], level[1] = load16(staging, in_levels + mine)
+    for quarter in range(UNIT // STORED):
+        block = mine + STORED * quarter
+        shorts = low[quarter]
+        above = high[quarter]
+        slots = cuda.local.array(STORED, np.uint64)
+        for place in range(STORED):
+            short = (shorts >> np.uint64(16 * place)) & SHORT
             if same != MIXED:
-                pass
+                upper = np.uint64(same & 0xFFFF)
             elif wide:
-                high[turn, 0], high[turn, 1] = load16(staging, in_high + 2 * block)
-                high[turn, 2], high[turn, 3] = load16(staging, in_high + 2 * block + 16)
+                upper = (above >> np.uint64(16 * place)) & SHORT
             else:
-                high[turn, 0], high[turn, 2] = load16(staging, in_high + block)
-                high[turn, 1] = high[turn, 0] >> WORD_BITS
-                high[turn, 3] = high[turn, 2] >> WORD_BITS
-            if levels:
-                level[turn, 0], level[turn, 1] = load16(staging, in_levels + block)
-    for turn in range(TURNS):
-        for quarter in range(UNIT // STORED):
-            block = mine + turn * stride + STORED * quarter
-            shorts = low[turn, quarter]
-            above = high[turn, quarter]
-            slots = cuda.local.array(STORED, np.uint64)
+                upper = (above >> np.uint64(8 * place)) & BYTE
+                if upper & SIGN:
+                    upper |= NEGATIVE
+            # What follows the last entry of a row is BAD.
+            slots[place] = upper << np.uint64(16) | short if block + place < length else WORD
+        if blocks % STORED == 0:
+            if block < blocks:
+                first = slots[1] << WORD_BITS | slots[0]
+                store16(tables, 4 * (out + block), (first, slots[3] << WORD_BITS | slots[2]))
+        else:
             for place in range(STORED):
-                short = (shorts >> np.uint64(16 * place)) & SHORT
-                if same != MIXED:
-                    upper = np.uint64(same & 0xFFFF)
-                elif wide:
-                    upper = (above >> np.uint64(16 * place)) & SHORT
-                else:
-                    upper = (above >> np.uint64(8 * place)) & BYTE
-                    if upper & SIGN:
-                        upper |= NEGATIVE
-                # What follows the last entry of a row is BAD.
-                slots[place] = upper << np.uint64(16) | short if block + place < length else WORD
-            if blocks % STORED == 0:
-                if block < blocks:
-                    first = slots[1] << WORD_BITS | slots[0]
-                    store16(tables, 4 * (out + block), (first, slots[3] << WORD_BITS | slots[2]))
-            else:
-                for place in range(STORED):
-                    if block + place < blocks:
-                        table[out + block + place] = slots[place]
-            if levels:
-                of_four = level[turn, quarter // 2] >> np.uint64(32 * (quarter % 2))
-                for place in range(STORED):
-                    if block + place < blocks:
-                        one = (of_four >> np.uint64(8 * place)) & BYTE if block + place < length else BYTE
-                        tables[levels_offset + out + block + place] = one
+                if block + place < blocks:
+                    table[out + block + place] = slots[place]
+        if levels:
+            of_four = level[quarter // 2] >> np.uint64(32 * (quarter % 2))
+            for place in range(STORED):
+                if block + place < blocks:
+                    one = (of_four >> np.uint64(8 * place)) & BYTE if block + place < length else BYTE
+                    tables[levels_offset + out + block + place] = one
 
 
 def _scatter_twin(
@@ -186,5 +178,5 @@ def scatter_shape(layout: TableLayout, dirty: int, work: int) -> tuple[int, int]
 
     ``work``: at most so many blocks are written for any of these; 0: whole rows.
     """
-    chunks = -(-(work or layout.blocks) // (THREADS * UNIT * TURNS))
+    chunks = -(-(work or layout.blocks) // (THREADS * UNIT))
     return dirty * layout.groups * chunks, chunks

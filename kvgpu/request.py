@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from kvgpu.device.api import Stream
+from kvgpu.display import Display, Moved
 from kvgpu.fences import Fence, FenceTable
 from kvgpu.group_blocks import GroupBlocks
 from kvgpu.pages import NO_PAGE, PageTable
 from kvgpu.prefix_tree import Node
+from kvgpu.row_words import Int8, Int32, View
 from spec.observation import BAD, Phase, RequestStatus
-
-Int32 = npt.NDArray[np.int32]
-Int8 = npt.NDArray[np.int8]
 
 
 class Membership(Protocol):
@@ -54,7 +53,8 @@ class Request:
     """A request of one manager. Read it freely under the manager's lock; only the manager changes it.
 
     ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
-    ends its committed path. ``groups``: its pages, by layer group. ``partial``: the first resume has to copy the matched
+    ends its committed path. ``groups``: its pages, by layer group. ``display``: what rows show of those that are in tables
+    (R1.3). ``partial``: the first resume has to copy the matched
     last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2).
     """
 
@@ -86,11 +86,15 @@ class Request:
     resumed: bool = False
     partial: bool = False
     maybe_deferred: bool = False
-    groups: list[GroupBlocks] = field(default_factory=list)
+    groups: list[GroupBlocks] = field(init=False)
+    display: Display = field(init=False)
 
     def __post_init__(self) -> None:
         """Start without blocks."""
-        self.groups = [GroupBlocks() for _ in range(self.group_count)]
+        places = itertools.count()
+        self.display = Display([sparse for sparse, ssm in zip(self.sparse, self.ssm, strict=True) if not ssm])
+        # An SSM group has one that nobody looks at.
+        self.groups = [GroupBlocks(Display((False,)), 0) if ssm else GroupBlocks(self.display, next(places)) for ssm in self.ssm]
 
     @property
     def active(self) -> bool:
@@ -151,7 +155,18 @@ class Request:
 
     def most_eligible(self) -> int:
         """How many blocks of complete history count as eligible if they are on the host (R6.3)."""
-        return self.history_blocks if self.active and self.decoding else 0
+        # Asked for each row of a publication: no properties.
+        eligible = self.status is RequestStatus.ACTIVE and self.phase is Phase.DECODE
+        return self.history // self.tokens_per_block if eligible else 0
+
+    def show(self, fences: FenceTable, before: View | None) -> tuple[View, Sequence[Moved | None]]:
+        """What a row of a batch that shows ``before`` shows from now on: see ``Display.show``."""
+        display = self.display
+        if not display.complete:
+            in_tables = [blocks for blocks, ssm in zip(self.groups, self.ssm, strict=True) if not ssm]
+            for place in display.missing():
+                in_tables[place].display(self.table, fences)
+        return display.show(before)
 
     def pages(self, group: int) -> Int32:
         """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""

@@ -16,7 +16,7 @@ from kvgpu.packing.form import NARROW_SLOTS, ROW, PackedForm, padded
 from kvgpu.packing.packer import Packer, prepare
 from kvgpu.publication import Publication
 from kvgpu.publish_kernels import SCATTER, THREADS, scatter_shape
-from kvgpu.row_words import RowWords
+from kvgpu.row_words import Rows
 from kvgpu.staging import StagingPool
 from kvgpu.table_layout import TableLayout
 
@@ -92,7 +92,7 @@ class Tables:
         """The next publication runs after these reads (R7.7)."""
         self._reads = Fence((*self._reads.points, reads))
 
-    def publish(self, stream: Stream, rows: Sequence[int], what: Callable[[Packer], Publication]) -> list[RowWords]:
+    def publish(self, stream: Stream, rows: Sequence[int], what: Callable[[Packer], Publication]) -> Rows:
         """Write ``rows`` on ``stream``, as one upload, after all that R7.5 names. Returns what was written.
 
         ``what``: looks it up, and has it packed.
@@ -112,7 +112,7 @@ class Tables:
         layout = self.layout
         packer = Packer(self._staging.host_bytes(buffer), self.form, len(rows) * layout.groups, layout.blocks)
         try:
-            words, ready = what(packer)
+            shows, ready = what(packer)
             manager.wait(stream, ready, "R7.5 publication: readiness of the pages in its rows")
             manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
             manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
@@ -134,7 +134,7 @@ class Tables:
         self.published = manager.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.
         self._reads = self._refused = Fence()
-        return words
+        return shows
 
     def free(self) -> None:
         """Give the staging buffers back, and the tables once no export holds them."""

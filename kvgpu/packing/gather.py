@@ -31,7 +31,7 @@ class Sources(NamedTuple):
     """
 
     dtype: npt.DTypeLike
-    addresses: Sequence[int]
+    addresses: npt.NDArray[np.int64]
     arrays: Callable[[], Sequence[Array]]
 
 

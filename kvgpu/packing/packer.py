@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.group_blocks import Moved, Shown
+from kvgpu.display import Moved
 from kvgpu.packing.form import CHANGE, COUNT, LENGTH, MIXED, ROW, SAME, START, PackedForm, padded
 from kvgpu.packing.gather import UNKNOWN, Sources, gather
 from kvgpu.packing.gather import prepare as prepare_gather
-from kvgpu.row_words import RowWords
+from kvgpu.row_words import COUNTABLE, FACTS, INDICES, LEVELS, Rows, Shown
 
 Int32 = npt.NDArray[np.int32]
 
@@ -45,35 +45,41 @@ class Packer:
         """See the class."""
         return 0 if self._whole else max(1, self._most)
 
-    def add(self, rows: Sequence[int], words: Sequence[RowWords], changes: Sequence[Moved | None]) -> None:
+    def add(self, numbers: Sequence[int], rows: Rows, changes: Sequence[Moved | None]) -> None:
         """Pack the next rows. Threads may copy until ``finish``.
 
-        ``changes``: for each row and group what may differ from what stands there; ``None``: all.
+        ``changes``: for each row and group what may differ from what stands there; ``None``: all. Where that is much, all is
+        written as well.
         """
-        shown = [one for row in words for one in row.shown]
-        groups = len(shown) // len(rows)
-        of_change = np.fromiter((-1 if moved is None else len(moved.blocks) for moved in changes), np.int32, len(changes))
-        whole = of_change < 0
-        heads = self._packed.heads[self._pairs : self._pairs + len(shown)]
-        heads[:, ROW] = np.repeat(rows, groups)
-        heads[:, LENGTH] = np.where(whole, np.repeat([row.length for row in words], groups), ~of_change)
-        heads[:, COUNT] = [count for row in words for count in row.counts]
-        room = padded(np.where(whole, heads[:, LENGTH], CHANGE * of_change))
+        groups = len(changes) // len(numbers)
+        facts = np.frombuffer(b"".join([view.facts for view in rows.views]), np.int64).reshape(len(changes), FACTS)
+        lengths = np.repeat(np.array(rows.lengths, np.int32), groups)
+        countable = np.repeat(np.array(rows.countable, np.int32), groups)
+        of_change = np.array([-1 if moved is None else len(moved.blocks) for moved in changes], np.int32)
+        whole = (of_change < 0) | (CHANGE * of_change > lengths)
+        heads = self._packed.heads[self._pairs : self._pairs + len(changes)]
+        heads[:, ROW] = np.repeat(numbers, groups)
+        heads[:, LENGTH] = np.where(whole, lengths, ~of_change)
+        heads[:, COUNT] = np.minimum(facts[:, COUNTABLE], countable)
+        room = padded(np.where(whole, lengths, CHANGE * of_change))
         heads[:, START] = self._used + np.cumsum(room) - room
         heads[:, SAME] = MIXED
         self._used += int(room.sum())
-        self._pairs += len(shown)
+        self._pairs += len(changes)
         if not whole.all():
-            self._most = max(self._most, int(of_change.max()))
-            self._add_changes(heads, shown, changes)
+            self._most = max(self._most, int(of_change[~whole].max()))
+            self._add_changes(heads, rows, changes, np.flatnonzero(~whole & (of_change > 0)))
         if whole.any():
             self._whole = True
-            self._add_whole(heads, shown, np.flatnonzero(whole).tolist())
+            self._add_whole(heads, rows, facts, np.flatnonzero(whole))
 
-    def _add_whole(self, heads: Int32, shown: Sequence[Shown], places: Sequence[int]) -> None:
+    def _add_whole(self, heads: Int32, rows: Rows, facts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
         starts, lengths = heads[places, START], heads[places, LENGTH]
-        parts = [shown[place] for place in places]
-        sources = Sources(np.int32, [part.index_address for part in parts], lambda: [part.indices for part in parts])
+
+        def parts() -> list[Shown]:
+            return [_shown(rows, place, len(heads)) for place in places.tolist()]
+
+        sources = Sources(np.int32, facts[places, INDICES], lambda: [part.indices for part in parts()])
         copied = gather(sources, lengths, starts, (self._packed.low, self._packed.high))
 
         def tell() -> None:
@@ -82,27 +88,34 @@ class Packer:
 
         self._under_way.append(tell)
         if self._with_levels:
-            sources = Sources(np.int8, [part.level_address for part in parts], lambda: [part.levels for part in parts])
+            sources = Sources(np.int8, facts[places, LEVELS], lambda: [part.levels for part in parts()])
             self._under_way.append(gather(sources, lengths, starts, (self._packed.levels,)))
 
-    def _add_changes(self, heads: Int32, shown: Sequence[Shown], changes: Sequence[Moved | None]) -> None:
-        parts = [(place, moved) for place, moved in enumerate(changes) if moved is not None and len(moved.blocks)]
-        if not parts:
+    def _add_changes(self, heads: Int32, rows: Rows, changes: Sequence[Moved | None], places: npt.NDArray[np.int64]) -> None:
+        if not places.size:
             return
-        places = [place for place, _ in parts]
+        parts = [(place, moved) for place in places.tolist() if (moved := changes[place]) is not None]
         counts = ~heads[places, LENGTH]
         starts = np.repeat(heads[places, START], counts)
         within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
         at = starts // CHANGE + within
         self._changes[at, 0] = np.concatenate([moved.blocks for _, moved in parts])
         self._changes[at, 1] = np.concatenate(
-            [shown[place].indices[moved.blocks] if moved.slots is None else moved.slots for place, moved in parts]
+            [
+                _shown(rows, place, len(heads)).indices[moved.blocks] if moved.slots is None else moved.slots
+                for place, moved in parts
+            ]
         )
         if self._with_levels:
-            levels = [shown[place].levels[moved.blocks] for place, moved in parts]
+            levels = [_shown(rows, place, len(heads)).levels[moved.blocks] for place, moved in parts]
             self._packed.levels[starts + within] = np.concatenate(levels)
 
     def finish(self) -> None:
         """Wait for the threads: everything that was added is packed. Idempotent."""
         while self._under_way:
             self._under_way.pop()()
+
+
+def _shown(rows: Rows, place: int, pairs: int) -> Shown:
+    row, group = divmod(place, pairs // len(rows.views))
+    return rows.views[row].shown[group]

@@ -67,7 +67,7 @@ def test_gather(
     for part, n in list(zip(parts, lengths, strict=True))[::2]:
         part[:n] = part[:n] & ((1 << below_last) - 1) | (-3 << below_last)  # all have the same in the last plane
 
-    sources = Sources(parts[0].dtype, [part.ctypes.data for part in parts], lambda: parts)
+    sources = Sources(parts[0].dtype, np.array([part.ctypes.data for part in parts], np.int64), lambda: parts)
     same = gather(sources, np.array(lengths, np.int32), starts, planes)()
 
     below = 0

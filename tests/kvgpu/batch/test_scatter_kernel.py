@@ -15,7 +15,7 @@ import pytest
 from kvgpu import publish_kernels
 from kvgpu.device.open import open_device, why_no_gpu
 from kvgpu.packing.form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
-from kvgpu.publish_kernels import BAD, SCATTER, SCATTER_ARRAYS, TURNS, scatter_shape
+from kvgpu.publish_kernels import BAD, SCATTER, SCATTER_ARRAYS, scatter_shape
 from kvgpu.table_layout import TableLayout
 
 SIMULATED_THREADS = 32
@@ -24,7 +24,7 @@ SIMULATED_THREADS = 32
 
 def cases(threads: int) -> list[TableLayout]:
     """Tables of all kinds of row lengths. ``threads``: of a block."""
-    share = UNIT * TURNS * threads  # entries of a block of threads
+    share = UNIT * threads  # entries of a block of threads
     return [
         TableLayout(groups=1, rows=1, blocks=3, levels=False),
         TableLayout(groups=3, rows=2, blocks=5, levels=True),
