@@ -18,6 +18,7 @@ from spec.observation import (
     LevelChanged,
     Observation,
     PageRef,
+    PageStatus,
     PageView,
     RequestView,
     SnapshotView,
@@ -207,6 +208,8 @@ def _stays_put(c: Comparison, side: Side, number: int, name: str) -> Iterator[Di
         return
     if page.tokens is None and copied(old_counts, new_counts, page.group):
         return  # a private copy takes the place of a page that only this request still kept (R3.4, R10.3)
+    if page.tokens is None and page.level is Level.HOST and was.status is PageStatus.HELD and len(c.shared.manager.levels) > 2:
+        return  # an own page's way to the disk and back, in an iteration, is neither counted nor an event (R13.1, R13.3)
     said = f"slot {was.slot} before, {page.slot} now, at {page.level.label}, without a move"
     values = (said, "-") if side is c.reference else ("-", said)
     yield c.differ("slot", f"slot of page {name}", *values, page=name)
