@@ -13,14 +13,22 @@ from kvgpu.adapter.payloads import Payloads
 from kvgpu.adapter.reads import Reader
 from kvgpu.adapter.run import Run
 from kvgpu.adapter.tree import TreeLog
+from kvgpu.device.api import DeviceError, StreamsHeld
 from kvgpu.errors import CacheError
 from kvgpu.manager import Manager
 from spec.observation import Observation
 from spec.ops import VERBS, Operation
-from spec.system import Outcome, Setup
+from spec.system import DeviceLimit, Outcome, Setup
 
 FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults")
 """What it can do beside the verbs: held-up work that is seen, graph captures, and so on."""
+
+
+def _limit(error: BaseException | None) -> StreamsHeld | None:
+    """What the device itself could not do, if that is behind an error: no rule says that the operation should have failed."""
+    while error is not None and not isinstance(error, StreamsHeld):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 class Implementation:
@@ -71,8 +79,12 @@ class Implementation:
         self._tree.begin()
         try:
             return Outcome(apply(self._run, op))
-        except CacheError as error:
-            return Outcome.failed(error.kind, str(error))
+        except (CacheError, DeviceError) as error:
+            if limit := _limit(error):
+                raise DeviceLimit(str(limit)) from error
+            if isinstance(error, CacheError):
+                return Outcome.failed(error.kind, str(error))
+            raise
 
     def observe(self) -> Observation:
         """Everything that the harness compares. Lets the device run what no closed gate holds up, and changes nothing else."""

@@ -42,6 +42,13 @@ class Outcome:
         return cls(None, error, message)
 
 
+class DeviceLimit(Exception):
+    """The device under a system cannot do what a scenario needs, whether or not the system is right.
+
+    A system lets it out of ``apply``; its text says what cannot be done and what to do. The scenario is skipped from there on.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What a system is built with.
@@ -71,7 +78,7 @@ class System(Protocol):
     capabilities: frozenset[str]
 
     def apply(self, op: Operation) -> Outcome:
-        """Carry out one operation. Never raises for an error of a known kind: that is an outcome."""
+        """Carry out one operation. Never raises for an error of a known kind: that is an outcome. Raises ``DeviceLimit``."""
         ...
 
     def observe(self) -> Observation:

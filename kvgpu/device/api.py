@@ -265,5 +265,9 @@ class DeviceError(Exception):
     """The device cannot do what was asked (no GPU, not enough memory)."""
 
 
+class StreamsHeld(DeviceError):
+    """Gates hold up so many streams that the device could not keep one more apart from them."""
+
+
 class DeviceBlocked(DeviceError):
     """A wait on the CPU that could never end, because a gate is closed."""

@@ -56,6 +56,14 @@ class Found:
         return self.result.failure is not None and self.result.failure.step == len(self.life.operations)
 
 
+@dataclass(frozen=True, slots=True)
+class Hunted:
+    """What came of the lifecycle of a seed. ``found``: where the systems differ. ``unfinished``: why it was not gone through."""
+
+    found: Found | None = None
+    unfinished: str = ""
+
+
 def generate(seed: int, steps: int, reference: Named, profile: Profile) -> Lifecycle:
     """The lifecycle of a seed: ``steps`` operations, then everything is let go of."""
     rng = Random(seed)
@@ -140,16 +148,14 @@ def shrink(found: Found, implementation: Named, reference: Named, options: Mappi
     return Found(life, best, as_yaml(_title(life), life.manager, kept, reference))
 
 
-def hunt(
-    seed: int, steps: int, implementation: Named, reference: Named, options: Mapping[str, str], profile: Profile
-) -> Found | None:
+def hunt(seed: int, steps: int, implementation: Named, reference: Named, options: Mapping[str, str], profile: Profile) -> Hunted:
     """Generate and replay the lifecycle of a seed; a failure comes back with the operations up to it."""
     life = generate(seed, steps, reference, profile)
     result = run(life, implementation, reference, options)
     if result.verdict is not Verdict.FAILED:
-        return None
+        return Hunted(unfinished=result.reason)
     last = len(life.operations) if result.failure is None else result.failure.step + 1
-    return Found(life, result, as_yaml(_title(life), life.manager, life.operations[:last], reference))
+    return Hunted(Found(life, result, as_yaml(_title(life), life.manager, life.operations[:last], reference)))
 
 
 def _title(life: Lifecycle) -> str:

@@ -22,7 +22,7 @@ from spec.cli.run import Device, found_system, must_be_schedule, must_build
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spec.audit.lifecycles import Found
+    from spec.audit.lifecycles import Found, Hunted
     from spec.harness.replay import Named
 
 Tell: TypeAlias = "Callable[[Found | None], None]"
@@ -46,9 +46,10 @@ class Plan:
 
 @dataclass(slots=True)
 class Tally:
-    """What has come out so far. ``under_way``: the seeds that processes have now."""
+    """What has come out so far. ``unfinished``: why some were not gone through. ``under_way``: seeds that processes have."""
 
     done: int = 0
+    unfinished: list[str] = field(default_factory=list)
     found: dict[int, Found] = field(default_factory=dict)
     under_way: set[int] = field(default_factory=set)
 
@@ -109,9 +110,11 @@ def fuzz(
             signal.signal(signal.SIGTERM, before)
     for one in sorted(tally.found.values(), key=lambda found: found.seed):
         _report(console, one, plan, output)
-    console.print(
-        f"{stopped}{tally.done} lifecycles of {steps} steps, {len(tally.found)} failed, {time.monotonic() - start:.1f} s"
-    )
+    counts = [f"{tally.done} lifecycles of {steps} steps", f"{len(tally.found)} failed"]
+    if tally.unfinished:
+        console.print(f"a lifecycle could not be gone through {tally.unfinished[0]}", soft_wrap=True)
+        counts.append(f"{len(tally.unfinished)} not gone through")
+    console.print(f"{stopped}{', '.join(counts)}, {time.monotonic() - start:.1f} s")
     if stopped and tally.under_way:
         under_way = ", ".join(map(str, sorted(tally.under_way)))
         console.print(f"under way were: {under_way}; run one alone with --first SEED --seeds 1", soft_wrap=True)
@@ -127,7 +130,7 @@ def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going:
     queue = iter(seeds)
     context = process_context("spec.audit.lifecycles", plan.system, plan.against)
     pool = ProcessPoolExecutor(jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
-    running: dict[Future[Found | None], int] = {}
+    running: dict[Future[Hunted], int] = {}
     try:
         while True:
             late = end is not None and time.monotonic() > end
@@ -139,12 +142,15 @@ def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 seed = running.pop(future)
-                found = future.result()
+                hunted = future.result()
+                found = hunted.found
                 if seed in tally.found:  # it is shorter now
                     assert found is not None
                     tally.found[seed] = found
                     continue
                 tally.done += 1
+                if hunted.unfinished:
+                    tally.unfinished.append(hunted.unfinished)
                 if found is not None:
                     tally.found[seed] = found
                     running[pool.submit(_shorter, found, plan)] = seed
@@ -157,17 +163,17 @@ def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going:
     pool.shutdown()
 
 
-def _one(seed: int, plan: Plan) -> Found | None:
+def _one(seed: int, plan: Plan) -> Hunted:
     from spec.audit.lifecycles import hunt
     from spec.audit.managers import Profile
 
     return hunt(seed, plan.steps, *_systems(plan), plan.options, Profile(gates=plan.gates, faults=plan.faults))
 
 
-def _shorter(found: Found, plan: Plan) -> Found:
-    from spec.audit.lifecycles import shrink
+def _shorter(found: Found, plan: Plan) -> Hunted:
+    from spec.audit.lifecycles import Hunted, shrink
 
-    return shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS)
+    return Hunted(shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS))
 
 
 def _systems(plan: Plan) -> tuple[Named, Named]:

@@ -21,7 +21,7 @@ from spec.harness.unobserved import passed_over
 from spec.observation import Observation
 from spec.refs import group_shapes
 from spec.scenario import Scenario, Step
-from spec.system import Outcome, System
+from spec.system import DeviceLimit, Outcome, System
 
 T = TypeVar("T")
 
@@ -39,10 +39,11 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception that a system let out: what it was, and its innermost frames."""
+    """An exception that a system let out: what it was, and its innermost frames. ``limit``: that of the device, if it is one."""
 
     text: str
     frames: tuple[str, ...]
+    limit: str = ""
 
 
 Look = Callable[[Step, Observation, Observation], None]
@@ -58,8 +59,8 @@ def replay(
 ) -> Result:
     """Replay a scenario through both systems and compare after every step.
 
-    Stops at the first step with a difference and collects all differences of that step. Never raises for anything that a
-    system does.
+    Stops at the first step with a difference and collects all differences of that step, or where a device cannot go on
+    (``DeviceLimit``). Never raises for anything that a system does.
 
     :param options: handed to both systems in their ``Setup``.
     :param look: called after each step that held.
@@ -76,8 +77,8 @@ def replay(
     failure = run.build() or run.steps()
     closing = run.close()
     failure = failure or closing
-    verdict = Verdict.PASSED if failure is None else Verdict.FAILED
-    return _result(scenario, verdict, run.done, start, device=run.device, failure=failure)
+    verdict = Verdict.FAILED if failure is not None else Verdict.SKIPPED if run.limit else Verdict.PASSED
+    return _result(scenario, verdict, run.done, start, device=run.device, reason=run.limit, failure=failure)
 
 
 class _Replay:
@@ -92,6 +93,7 @@ class _Replay:
         self.systems: list[System] = []
         self.device = "unknown"
         self.done = 0
+        self.limit = ""
         groups = tuple(group_shapes(scenario.manager))
         self.memories = (Memory(groups), Memory(groups))
         self.indexes: tuple[Index | None, Index | None] = (None, None)
@@ -114,8 +116,8 @@ class _Replay:
     def steps(self) -> Failure | None:
         for step in self.scenario.steps:
             failure = self._step(step)
-            self.done += 1
-            if failure is not None:
+            self.done += not self.limit
+            if failure is not None or self.limit:
                 return failure
         return None
 
@@ -128,6 +130,10 @@ class _Replay:
 
     def _step(self, step: Step) -> Failure | None:
         outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
+        for one in outcomes:
+            if isinstance(one, Raised) and one.limit:
+                self.limit = f"from step {step.number}, {step.op.verb}, on: {one.limit}"
+                return None
         if any(isinstance(one, Raised) for one in outcomes):
             return self._raised(step, f"in {step.op.verb}", outcomes)
         seen: list[Index | Raised] = [guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
@@ -215,7 +221,7 @@ def guarded(call: Callable[[], T]) -> T | Raised:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__][-FRAMES:]
         lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
         text = traceback.format_exception_only(error)[-1].strip()
-        return Raised(text, lines)
+        return Raised(text, lines, str(error) if isinstance(error, DeviceLimit) else "")
 
 
 def _exception_identity(answers: Sequence[object]) -> str:

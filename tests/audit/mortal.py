@@ -1,10 +1,10 @@
-"""A system that takes its process with it, and one that cannot be built."""
+"""Systems that take their process with them, cannot be built, or have a device that can do little."""
 
 import os
 
 from kvref.system import Reference
 from spec.ops import Operation
-from spec.system import Outcome, Setup
+from spec.system import DeviceLimit, Outcome, Setup
 
 
 class Dies(Reference):
@@ -21,3 +21,17 @@ class NeedsGpu(Reference):
 
     def __init__(self, setup: Setup) -> None:
         raise RuntimeError("there is no GPU")
+
+
+class Limited(Reference):
+    """Its device does five operations and no more."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._left = 5
+
+    def apply(self, op: Operation) -> Outcome:
+        if not self._left:
+            raise DeviceLimit("five operations are all it can do")
+        self._left -= 1
+        return super().apply(op)

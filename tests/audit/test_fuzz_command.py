@@ -61,6 +61,14 @@ def test_a_system_that_ends_its_process_is_told_of_without_a_traceback() -> None
     assert "Traceback" not in result.output
 
 
+def test_lifecycles_that_a_device_cannot_go_through_are_counted_apart() -> None:
+    result = fuzz("--seeds", "3", "--steps", "10", "--system", "tests.audit.mortal:Limited")
+    assert result.exit_code == 0
+    text = " ".join(result.output.split())
+    assert re.search(r"a lifecycle could not be gone through from step 5, \w+, on: five operations are all it can do", text)
+    assert "3 lifecycles of 10 steps, 0 failed, 3 not gone through" in text
+
+
 def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     result = fuzz("--seeds", "1000000", "--steps", "5", "--seconds", "0")
     assert result.exit_code == 0

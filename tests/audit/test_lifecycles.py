@@ -22,13 +22,13 @@ CHUNK = 10
 def test_both_systems_agree_and_let_go_of_everything(first: int) -> None:
     systems = (Named("kvgpu", find_system("kvgpu")), Named("kvref", find_system("kvref")))
     for seed in range(first, first + CHUNK):
-        found = hunt(seed, 40, *systems, {"device": "sim"}, Profile())
+        found = hunt(seed, 40, *systems, {"device": "sim"}, Profile()).found
         assert found is None, plain(failure_report(found.result, ("kvref", "kvgpu"), f"kvspec fuzz --first {seed} --seeds 1"))
 
 
 def test_slots_in_use_at_the_end_are_found() -> None:
     system = Named("keeps", KeepsSlots)
-    found = hunt(1, 20, system, system, {}, Profile(gates=False))
+    found = hunt(1, 20, system, system, {}, Profile(gates=False)).found
     assert found is not None and found.result.failure is not None
     subjects = [difference.subject for difference in found.result.failure.differences]
     assert subjects and all(subject.startswith("left at the end: slots of ") for subject in subjects)
@@ -38,7 +38,7 @@ def test_slots_in_use_at_the_end_are_found() -> None:
 
 def test_files_at_the_end_are_found() -> None:
     system, reference = Named("keeps", KeepsFiles), Named("kvref", find_system("kvref"))
-    found = hunt(1, 10, system, reference, {}, Profile())
+    found = hunt(1, 10, system, reference, {}, Profile()).found
     assert found is not None and found.result.failure is not None
     (difference,) = found.result.failure.differences
     assert difference.subject == "files left at the end"

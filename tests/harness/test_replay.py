@@ -15,7 +15,7 @@ from spec.observation import GroupCounters, Observation, Order
 from spec.ops import OpenGate, Operation, Resume, Sync
 from spec.payload import Content
 from spec.scenario import Expect
-from spec.system import Outcome, Setup
+from spec.system import DeviceLimit, Outcome, Setup
 from tests.harness.rich import Numbers, script, steps
 from tests.harness.scripted import Scripted, play, scenario, step
 
@@ -124,6 +124,22 @@ def test_a_system_that_raises_is_a_report_with_the_innermost_frames() -> None:
     assert difference.implementation == "KeyError: 'slot 7'"
     assert difference.reference == "no exception"
     assert "in apply: raise KeyError" in difference.detail[0]
+
+
+def test_a_limit_of_the_device_ends_a_scenario_without_a_verdict_on_the_system() -> None:
+    class Limited(Scripted):
+        def apply(self, op: Operation) -> Outcome:
+            if self.at == 2:
+                raise DeviceLimit("few streams: open a gate")
+            return super().apply(op)
+
+        __call__ = Scripted.__call__
+
+    result = replay(
+        scenario(steps()), Named("limited", Limited(script(Numbers()))), Named("reference", Scripted(script(Numbers())))
+    )
+    assert (result.verdict, result.failure, result.steps) == (Verdict.SKIPPED, None, 3)
+    assert result.reason == f"from step 3, {steps()[3].op.verb}, on: few streams: open a gate"
 
 
 @pytest.mark.parametrize("where", ["build", "observe", "close"])

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream
+from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream, StreamsHeld
 from kvgpu.device.cuda.context import Word, context
 from kvgpu.device.cuda.driver import SUCCESS, checked, driver, gpus, ordinal_of_worker
 from kvgpu.device.cuda.memory import CudaMemory
@@ -257,7 +257,7 @@ class CudaDevice:
     def _may_be_held(self, own: CudaStream) -> None:
         held = {stream.name for stream in self._streams.values() if stream.closed_gates()}
         if len(held) >= MAX_HELD and own.name not in held:
-            raise DeviceError(
+            raise StreamsHeld(
                 f"gates hold up {len(held)} streams, and a GPU keeps few apart: one more, {own.name!r}, could stop all of them; "
                 f"open a gate first, or use the simulated device"
             )
