@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvgpu.row_words import Int8, Int32, Shown, View, view_of
+from kvgpu.fences import Point
+from kvgpu.row_words import Int8, Int32, Shown, View, shown_of, view_of
 
 
 class Moved(NamedTuple):
@@ -39,7 +40,7 @@ class Display:
         self._unknown, self._unmoved = (None,) * len(self._sparse), (UNMOVED,) * len(self._sparse)
         self._shown: list[Shown | None] = [None] * len(self._sparse)
         self._since: list[Moved | None] = [None] * len(self._sparse)
-        self._now = None if self._sparse else view_of((), ())
+        self._now = None if self._sparse else view_of(())
         self._base: View | None = None
         self._earlier: View | None = None
         self._oldest: View | None = None
@@ -51,12 +52,15 @@ class Display:
         """What the group shows must be put anew."""
         self._shown[place] = self._now = None
 
-    def put(self, place: int, shown: Shown) -> None:
-        """What the group shows now. Done early: a publication of many rows has no time."""
-        self._shown[place] = shown
+    def put(self, place: int, indices: Int32, levels: Int8, on_host: int, ready: tuple[Point, ...]) -> None:
+        """What the group shows now (see ``Shown``; ``on_host``: of its leading blocks).
+
+        Done early: a publication of many rows has no time.
+        """
+        self._shown[place] = shown_of(indices, levels, on_host if self._sparse[place] else 0, ready)
         every = [one for one in self._shown if one is not None]
         if len(every) == len(self._shown):
-            self._now = view_of(every, self._sparse)
+            self._now = view_of(every)
 
     def moved(self, place: int, moved: Moved, room: int) -> None:
         """Some of the ``room`` blocks of the group differ from what they were."""

@@ -9,7 +9,7 @@ from kvgpu.display import Display, Moved
 from kvgpu.fences import Fence, FenceTable
 from kvgpu.pages import NO_PAGE, PageTable
 from kvgpu.readiness import Readiness
-from kvgpu.row_words import Int8, Int32, Shown
+from kvgpu.row_words import Int8, Int32
 from spec.observation import BAD
 
 
@@ -114,8 +114,7 @@ class GroupBlocks:
     def display(self, pages: PageTable, fences: FenceTable) -> None:
         """Put what stands in beam row 0 on the display."""
         indices, levels = self.view(pages, 0)
-        shown = Shown(indices, levels, self.on_host(pages, 0), self.readiness(pages, fences).points)
-        self._display.put(self._place, shown)
+        self._display.put(self._place, indices, levels, self.on_host(pages, 0), self.readiness(pages, fences).points)
 
     def on_host(self, pages: PageTable, beam: int) -> int:
         """How many leading columns are mapped on the host."""

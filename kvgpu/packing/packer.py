@@ -53,12 +53,12 @@ class Packer:
         """
         groups = len(changes) // len(numbers)
         facts = np.frombuffer(b"".join([view.facts for view in rows.views]), np.int64).reshape(len(changes), FACTS)
-        lengths = np.repeat(np.array(rows.lengths, np.int32), groups)
-        countable = np.repeat(np.array(rows.countable, np.int32), groups)
+        columns = np.array([numbers, rows.lengths, rows.countable], np.int32)
+        row, lengths, countable = np.repeat(columns, groups, axis=1)
         of_change = np.array([-1 if moved is None else len(moved.blocks) for moved in changes], np.int32)
         whole = (of_change < 0) | (CHANGE * of_change > lengths)
         heads = self._packed.heads[self._pairs : self._pairs + len(changes)]
-        heads[:, ROW] = np.repeat(numbers, groups)
+        heads[:, ROW] = row
         heads[:, LENGTH] = np.where(whole, lengths, ~of_change)
         heads[:, COUNT] = np.minimum(facts[:, COUNTABLE], countable)
         room = padded(np.where(whole, lengths, CHANGE * of_change))
