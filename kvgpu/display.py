@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvgpu.fences import Point
+from kvgpu.packing.form import CHANGE
 from kvgpu.row_words import Int8, Int32, Shown, View, shown_of, view_of
 
 
@@ -68,9 +69,9 @@ class Display:
         if since is None or since is UNMOVED:
             self._since[place] = None if since is None else moved
         else:
-            # Of a request that is published no more nobody asks, and this must not grow for ever.
+            # Where much has changed all is written; and of a request that is published no more this must not grow for ever.
             blocks = np.concatenate([since.blocks, moved.blocks])
-            self._since[place] = Moved(blocks, None) if len(blocks) <= room else None
+            self._since[place] = Moved(blocks, None) if CHANGE * len(blocks) <= room else None
 
     def made_anew(self, place: int, indices: Int32, levels: Int8) -> None:
         """The group has new arrays, which may differ from what they were anywhere."""
