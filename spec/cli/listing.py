@@ -82,20 +82,32 @@ def _table(results: Sequence[Result], width: int) -> Iterator[Text]:
 
 def _skips(results: Sequence[Result], verbose: bool) -> Iterator[str]:
     skipped = [result for result in results if result.verdict is Verdict.SKIPPED]
+    if skipped:
+        yield from _limits([result for result in skipped if not result.lacks], verbose)
+        yield from _lacks([result for result in skipped if result.lacks], verbose)
+        yield ""
+
+
+def _limits(skipped: Sequence[Result], verbose: bool) -> Iterator[str]:
+    listed = skipped if verbose else skipped[:MAX_REASONS]
+    yield from (f"skipped {result.name!r} {result.reason}" for result in listed)
+    if len(skipped) > len(listed):
+        yield f"skipped {len(skipped) - len(listed)} more that the device could not go through; -v lists them"
+
+
+def _lacks(skipped: Sequence[Result], verbose: bool) -> Iterator[str]:
     reasons = Counter(result.reason for result in skipped)
     if len(reasons) <= MAX_REASONS:
         yield from (f"skipped {count}: {reason}" for reason, count in sorted(reasons.items()))
-    else:
-        # A system of one's own lacks many things in many mixtures: what each thing costs says which to do next.
-        needed = Counter(lack for result in skipped for lack in result.lacks)
-        alone = Counter(result.lacks[0] for result in skipped if len(result.lacks) == 1)
-        listed = sorted(needed, key=lambda lack: (-alone[lack], -needed[lack], lack))
-        width = max(map(len, listed))
-        yield f"skipped {len(skipped)}, as the system lacks:"
-        yield f"  {'':{width}}  scenarios  that lack nothing else"
-        for lack in listed if verbose else listed[:MAX_LACKS]:
-            yield f"  {lack:{width}}  {needed[lack]:9d}  {alone[lack]:5d}"
-        if not verbose and len(listed) > MAX_LACKS:
-            yield f"  and {len(listed) - MAX_LACKS} more things; -v lists them, and every scenario that was skipped"
-    if skipped:
-        yield ""
+        return
+    # A system of one's own lacks many things in many mixtures: what each thing costs says which to do next.
+    needed = Counter(lack for result in skipped for lack in result.lacks)
+    alone = Counter(result.lacks[0] for result in skipped if len(result.lacks) == 1)
+    listed = sorted(needed, key=lambda lack: (-alone[lack], -needed[lack], lack))
+    width = max(map(len, listed))
+    yield f"skipped {len(skipped)}, as the system lacks:"
+    yield f"  {'':{width}}  scenarios  that lack nothing else"
+    for lack in listed if verbose else listed[:MAX_LACKS]:
+        yield f"  {lack:{width}}  {needed[lack]:9d}  {alone[lack]:5d}"
+    if not verbose and len(listed) > MAX_LACKS:
+        yield f"  and {len(listed) - MAX_LACKS} more things; -v lists them, and every scenario that was skipped"

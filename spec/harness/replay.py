@@ -77,8 +77,10 @@ def replay(
     failure = run.build() or run.steps()
     closing = run.close()
     failure = failure or closing
-    verdict = Verdict.FAILED if failure is not None else Verdict.SKIPPED if run.limit else Verdict.PASSED
-    return _result(scenario, verdict, run.done, start, device=run.device, reason=run.limit, failure=failure)
+    if failure is None and run.limit:
+        return _result(scenario, Verdict.SKIPPED, run.done, start, reason=run.limit)  # no device has checked it
+    verdict = Verdict.PASSED if failure is None else Verdict.FAILED
+    return _result(scenario, verdict, run.done, start, device=run.device, failure=failure)
 
 
 class _Replay:

@@ -145,6 +145,15 @@ def test_nothing_to_run_is_no_pass(tmp_path: Path) -> None:
     assert "nothing to run: no scenario in" in result.stderr
 
 
+def test_what_a_device_cannot_go_through_is_skipped_with_the_step_and_the_reason() -> None:
+    result = kvspec(ROOT / "scenarios/ssm", system="tests.audit.mortal:Limited")
+    assert result.returncode == 0
+    said = " ".join(result.stdout.split())
+    assert "from step 5, create, on: five operations are all it can do" in said
+    assert "skipped 4 more that the device could not go through; -v lists them" in said
+    assert "2 passed, 0 failed, 8 skipped of 10 scenarios" in said
+
+
 def test_all_skipped_is_no_pass(folder: Path) -> None:
     result = kvspec(folder, system="tests.harness.test_run:Unable")
     assert result.returncode == 2
