@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import SlotKey
-from kvgpu.core import Core
+from kvgpu.core import Core, Scope
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.fences import EMPTY, Point
 from kvgpu.group_blocks import GroupBlocks
@@ -17,7 +17,7 @@ from kvgpu.pages import NO_NODE, NO_PAGE
 from kvgpu.request import Request
 from kvgpu.room import NoRoom
 from kvgpu.transaction import Transaction
-from kvgpu.tree_changes import released_work
+from kvgpu.tree_changes import release_kept, released_work
 from spec.observation import Phase
 
 Int32 = npt.NDArray[np.int32]
@@ -194,10 +194,11 @@ def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], ol
     """Let go of blocks that become stale, and of the tail (R3.6, R3.7). Their pages."""
     work: list[Point] = []
     let_go: list[Int32] = []
+    may_commit = request.committing and request.beam_width == 1
     for group, blocks in enumerate(request.groups):
         if request.ssm[group]:
             continue
-        for first, end, may_keep in ((*stale[group], request.committing), (new_blocks, max(old_blocks, new_blocks), False)):
+        for first, end, may_keep in ((*stale[group], may_commit), (new_blocks, max(old_blocks, new_blocks), False)):
             rows, columns = np.nonzero(blocks.locked[:, first:end])
             if not rows.size:
                 continue
@@ -237,22 +238,33 @@ def enter_decode(core: Core, request: Request) -> bool:
     return True
 
 
-def retry_deferred(core: Core, request: Request) -> None:
+def give_back(core: Core, request: Request, capacity: int) -> None:
+    """Let go of the blocks behind a capacity, not below the history, and of nothing else: no retry, no copy (R11.5)."""
+    with Transaction(core, core.scope()) as tx:
+        old_blocks, new_blocks = request.blocks, -(-capacity // request.tokens_per_block)
+        _give_up(tx, request, [(0, 0)] * request.group_count, old_blocks, new_blocks)
+        if new_blocks != old_blocks:
+            tx.touch(request)
+        request.capacity = capacity
+        tx.commit()
+
+
+def retry_deferred(core: Core, scope: Scope, request: Request) -> None:
     """Move the deferred pages of an active decoding request that may move, all or nothing (R8.4).
 
-    Raises ``OutOfPages`` and ``CopyFailed``.
+    ``scope``: the publication, in which other requests may have been retried. Raises ``OutOfPages`` and ``CopyFailed``.
     """
     eligible = eligible_pages(core, request, 0, request.history_blocks)
     numbers = movable(core, eligible, 0)
     if numbers.size:
-        move_to_host(core, numbers, f"deferred pages of {request.name}")
+        move_to_host(core, scope, numbers, f"deferred pages of {request.name}")
     request.maybe_deferred = len(numbers) < len(eligible)
 
 
-def move_to_host(core: Core, numbers: Int32, what: str) -> None:
+def move_to_host(core: Core, scope: Scope, numbers: Int32, what: str) -> None:
     """Move locked GPU pages to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
     try:
-        with Transaction(core, core.scope()) as tx:
+        with Transaction(core, scope) as tx:
             claims = tx.room.claim(host_counts(core, numbers))
             tx.copies.evict()
             offload(tx, [(numbers, tx.room.take(claims))])
@@ -278,7 +290,7 @@ def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: 
     numbers = joined(found)
     numbers = numbers[core.pages.level[numbers] == GPU]
     if numbers.size:
-        move_to_host(core, numbers, f"offload of {request.name}")
+        move_to_host(core, core.scope(), numbers, f"offload of {request.name}")
 
 
 def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group: str) -> Int32:
@@ -305,6 +317,8 @@ def set_beam_width(core: Core, request: Request, width: int) -> bool:
         raise LogicError(f"set_beam_width of {request.name}: {reason}")
     try:
         with Transaction(core, core.scope()) as tx:
+            if width > 1:
+                release_kept(tx, request)
             wanted = [entry for group in range(request.group_count) if (entry := _new_rows(request, group, width))[1].size]
             claims = tx.room.claim(gpu_counts(core, wanted))
             tx.copies.evict()

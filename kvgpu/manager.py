@@ -455,12 +455,21 @@ class Manager:
     def retry_deferred(self, requests: Iterable[Request]) -> None:
         """Move the deferred pages of active decoding requests that may move, in order, each request all or nothing (R8.4).
 
+        One operation: what it has evicted for one request it does not evict again for the next (R10.1).
+
         ``OutOfPages`` if one finds no host slot (R8.6), ``CopyFailed``. Cheap where none is deferred.
         """
         with self._lock.exclusive():
-            for request in requests:
-                if request.maybe_deferred and request.active and request.decoding:
-                    growth.retry_deferred(self._core, request)
+            found = [request for request in requests if request.maybe_deferred and request.active and request.decoding]
+            if found:
+                scope = self._core.scope()
+                for request in found:
+                    growth.retry_deferred(self._core, scope, request)
+
+    def give_back(self, request: Request, capacity: int) -> None:
+        """Shrink an active request to a capacity, not below its history, and do nothing else (R11.5)."""
+        with self._lock.exclusive():
+            growth.give_back(self._core, request, max(capacity, request.history))
 
     def undone(self, request: Request, version: int) -> None:
         """Note that an operation of several parts has undone all that it did to a request: its version is the old one."""

@@ -104,8 +104,13 @@ def _remove(tx: Transaction, node: Node, events: list[TreeEvent]) -> None:
 
 
 def stop_committing(tx: Transaction, request: Request) -> None:
-    """A request commits no more: stale pages that it kept for that are released (R3.7)."""
+    """A request commits no more (R3.9)."""
     tx.put_attribute(request, "committing", False)
+    release_kept(tx, request)
+
+
+def release_kept(tx: Transaction, request: Request) -> None:
+    """Release the stale pages that a request kept for a commit, as none can come any more (R3.7)."""
     for blocks in request.groups:
         where = np.nonzero(blocks.kept)
         if where[0].size:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kvref.failure import Refused
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join
-from kvref.pages import fence_slot, follow, free_slot, free_unkept, last_work, take_slot, write_page
+from kvref.pages import fence_slot, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
 from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, place_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from spec.config import Level
@@ -133,7 +133,7 @@ def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> St
             state = put_page(state, replace(page, fence=join(page.fence, work)))
             state, pid = fresh(state)
             private = Page(
-                pid, *key, Level.GPU, slot.number, r.priority, state.step, work, pid, content=page.content, written=True
+                pid, *key, Level.GPU, slot.number, r.priority, now(state), work, pid, content=page.content, written=True
             )
             state = put_page(state, private)
             r = state.requests[r.name]

@@ -10,7 +10,7 @@ from kvref.batch import no_capture
 from kvref.failure import Failure, invalid, logic
 from kvref.growth import enter_decode, resize
 from kvref.lookup import any_request, live, need_stream, open_batch
-from kvref.pages import let_go, renew
+from kvref.pages import let_go, next_part, renew
 from kvref.publication import publication
 from kvref.queries import buffer, dense_offsets
 from kvref.reads import read_of, record_table_read, table_group
@@ -43,7 +43,7 @@ def iterate(state: State, op: ops.Iterate) -> tuple[State, dict[str, str]]:
     for name, what in fared.items():
         if what != "ran":
             state = give_back(state, name, before[name])
-    state, _ = after(state, lambda s: publication(s, batch, op.stream))
+    state, _ = after(next_part(state), lambda s: publication(s, batch, op.stream))
     if op.layers:
         running = tuple(name for name, what in fared.items() if what == "ran")
         offsets = ops.DenseOffsets(batch=op.batch, requests=running, layers=op.layers)
@@ -99,7 +99,7 @@ def prepare(state: State, scheduled: ops.Scheduled) -> tuple[State, bool]:
 
 def alone(state: State, operation: Step, op: ops.Operation) -> tuple[State, bool]:
     """An operation inside an iteration, by itself: what has left LOCKED has left it before the next (R10.2)."""
-    state = replace(state, trace=replace(state.trace, evicted=frozenset()))
+    state = next_part(state)
     done, value = after(state, lambda s: operation(s, op))
     return renew(state, done), value
 

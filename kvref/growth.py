@@ -160,7 +160,8 @@ def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
     new = [k for k in keys_of(state, wide, range(state.layout.blocks(r.capacity))) if k not in r.pages]
 
     def acting(s: State) -> State:
-        s = make_room(put_request(s, wide), [s.layout.place(Level.GPU, key[0]) for key in new], mapped(s, r).values())
+        s = let_go_stale(put_request(s, wide), wide)
+        s = make_room(s, [s.layout.place(Level.GPU, key[0]) for key in new], mapped(s, r).values())
         for key in new:
             s = add_page(s, r, key)
         return s

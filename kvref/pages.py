@@ -78,7 +78,7 @@ def new_page(state: State, key: Key, level: Level, priority: int) -> tuple[State
     """R6.4: a new page in a free slot, ready at once; and the slot's fence, which its first use runs after."""
     state, slot = take_slot(state, state.layout.place(level, key[0]))
     state, pid = fresh(state)
-    page = Page(pid, *key, level, slot.number, priority, state.step, move=pid)
+    page = Page(pid, *key, level, slot.number, priority, now(state), move=pid)
     return put_page(state, page), page, slot.fence
 
 
@@ -126,7 +126,7 @@ def free_unkept(state: State, page: Page) -> State:
 def let_go_stale(state: State, r: Request) -> State:
     """R3.7: release the stale pages of a request, except uncommitted ones while committing is still possible."""
     r = state.requests[r.name]
-    keep = can_commit(state, r)
+    keep = can_commit(state, r) and r.width == 1  # R3.9: with more beams there is no commit any more
     keys = [k for k, p in r.pages.items() if stale(state, r, k) and not (keep and state.pages[p].node is None)]
     return let_go(state, r, sorted(keys, key=lambda k: (k[0], k[2], k[1])))
 
@@ -158,9 +158,23 @@ def write_history(state: State, r: Request, old: int, new: int) -> State:
     return state
 
 
+def now(state: State) -> tuple[int, int]:
+    """R10.2: the operation under way."""
+    return state.step, state.trace.part
+
+
+def next_part(state: State) -> State:
+    """R8.9, R11.1: the next part of a call is an operation by itself, to what is evicted and in which order (R10.1, R10.2)."""
+    return replace(state, trace=replace(state.trace, part=state.trace.part + 1, evicted=frozenset()))
+
+
 def renew(before: State, state: State) -> State:
-    """R10.2: a page that has left LOCKED since ``before`` is the last in the eviction order of its priority."""
+    """R10.2: a page that has left LOCKED since ``before`` is the last in the eviction order of its priority.
+
+    ``before``: at the start of the operation, or of the call. What left in an earlier part of the call stays where it is.
+    """
     for page in state.pages.values():
-        if page.id in before.pages and owners(before, before.pages[page.id]) and not owners(state, page):
-            state = put_page(state, replace(page, since=state.step))
+        left = page.id in before.pages and owners(before, before.pages[page.id]) and not owners(state, page)
+        if left and (before.trace.part == state.trace.part or page.since[0] < state.step):
+            state = put_page(state, replace(page, since=now(state)))
     return state

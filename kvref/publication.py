@@ -12,7 +12,7 @@ from kvref.growth import check_ended, check_values, resized
 from kvref.lookup import attempt, need_active, need_stream, open_batch
 from kvref.offload import offload, offload_of, plan_offload
 from kvref.order import join, pending
-from kvref.pages import follow, renew, submit_visible
+from kvref.pages import follow, next_part, renew, submit_visible
 from kvref.state import Batch, Request, State, Upload, mapped, put_request
 from kvref.versions import settle
 from spec import ops
@@ -131,7 +131,7 @@ def resize_batch(state: State, op: ops.ResizeBatch) -> tuple[State, tuple[bool |
         if name is None or not state.requests[name].active:
             results.append(None)
             continue
-        before = state = replace(state, trace=replace(state.trace, evicted=frozenset()))  # each by itself
+        before = state = next_part(state)
         try:
             state = attempt(state, lambda s, n=name, c=capacity, h=history: resized(s, s.requests[n], c, h))  # type: ignore[misc]
             results.append(True)
@@ -144,7 +144,7 @@ def resize_batch(state: State, op: ops.ResizeBatch) -> tuple[State, tuple[bool |
             results.append(False)
         state = renew(before, state)
     try:
-        state, _ = publication(settle(state), state.batches[batch.uid], op.stream)
+        state, _ = publication(next_part(settle(state)), state.batches[batch.uid], op.stream)
     except Failure as failure:
         raise Failure(failure.kind, failure.message, failure.state or settle(state)) from None
     if refused is not None:

@@ -24,8 +24,8 @@ class Page:
 
     ``ready``: the work after which its payload is valid here; ``move``: which readiness that is, new at every move. ``reads`` and
     ``fence``: what the next use of its slot runs after besides: recorded reads (R7.7), and all else (R7.1, R7.4, R4.8).
-    ``written``: by anyone, or copied. ``node``: the tree block that it is committed to. ``since``: the step in which it left
-    LOCKED, or else was created (R10.2).
+    ``written``: by anyone, or copied. ``node``: the tree block that it is committed to. ``since``: the step, and the part
+    of it, in which it left LOCKED, or else was created (R10.2).
     """
 
     id: int
@@ -35,7 +35,7 @@ class Page:
     level: Level
     slot: int
     priority: int
-    since: int
+    since: tuple[int, int]
     ready: Work = NOTHING
     move: int = 0
     reads: Work = NOTHING
@@ -195,10 +195,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the operation under way has done so far. ``newer``: requests whose version is newer whatever they show (R6.4)."""
+    """What the operation under way has done so far. ``newer``: requests whose version is newer whatever they show (R6.4).
+
+    ``part``: of a call that consists of operations (R8.9, R11.1), which of them is under way. ``evicted``: by that one (R10.1).
+    """
 
     events: tuple[TreeEvent, ...] = ()
     newer: frozenset[str] = frozenset()
+    part: int = 0
     evicted: frozenset[int] = frozenset()
     submissions: tuple[Submission, ...] = ()
     writes: tuple[tuple[str, int, Content], ...] = ()

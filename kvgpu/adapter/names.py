@@ -75,6 +75,8 @@ class Names:
         try:
             return self.groups.index(one_group(name, self.groups))
         except RefError as error:
+            if name is None:
+                raise InvalidArgument(str(error)) from error
             raise OutOfRange(str(error)) from error
 
     def table_group(self, name: str | None) -> int | None:
@@ -98,7 +100,7 @@ class Names:
         if served is not None:
             return level, self.manager.layout.groups[served].pool_groups[level]
         if len(pools) > 1:
-            raise OutOfRange(f"{kind.level.label} has {len(pools)} pool groups: name a layer group of the one that is meant")
+            raise InvalidArgument(f"{kind.level.label} has {len(pools)} pool groups: name a layer group of the one that is meant")
         return level, 0
 
     def known_level(self, kind: LevelKind) -> Sequence[object]:

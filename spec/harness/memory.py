@@ -175,7 +175,7 @@ class Memory:
         for name, view in now.observation.batches.items():
             self._batch(step, name, view, now.observation)
         self._streams(op, outcome)
-        self._tree_pages(op, outcome, now)
+        self._tree_pages(op, outcome, before, now)
         if outcome.error is None:
             self._labels(step, op, now.observation)
 
@@ -229,14 +229,21 @@ class Memory:
         view = now.requests.get(request)
         return None if view is None else self.versions.step_of(request, view.version)
 
-    def _tree_pages(self, op: Operation, outcome: Outcome, now: Index) -> None:
-        """Which page of the tree each block of a request had last: it may stay there when the request has let go of it."""
+    def _tree_pages(self, op: Operation, outcome: Outcome, before: Index | None, now: Index) -> None:
+        """Which page of the tree each block of a request had last: it may stay there when the request has let go of it.
+
+        Also one that a commit or a close put there and let go of in the same step: it enters the tree where it is (R3.9).
+        """
         if isinstance(op, Create) and outcome.error is None:
             for ref in [ref for ref in self.tree_pages if ref.request == op.request]:
                 del self.tree_pages[ref]
         for key, page in zip(now.keys, now.pages, strict=True):
             if page.tokens is not None:
                 self.tree_pages.update(dict.fromkeys(page.refs, key))
+                if before is not None and not page.refs and key not in before.by_key:
+                    old = before.occupant(page.level, page.group, page.slot)
+                    if old is not None and before.keys[old][0] == page.group and before.pages[old].block == page.block:
+                        self.tree_pages.update(dict.fromkeys(before.pages[old].refs, key))
 
     def _streams(self, op: Operation, outcome: Outcome) -> None:
         """Follow the stream of each request: one that is given stays set even if the resume fails (R3.2)."""
