@@ -194,11 +194,10 @@ def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], ol
     """Let go of blocks that become stale, and of the tail (R3.6, R3.7). Their pages."""
     work: list[Point] = []
     let_go: list[Int32] = []
-    may_commit = request.committing and request.beam_width == 1
     for group, blocks in enumerate(request.groups):
         if request.ssm[group]:
             continue
-        for first, end, may_keep in ((*stale[group], may_commit), (new_blocks, max(old_blocks, new_blocks), False)):
+        for first, end, may_keep in ((*stale[group], request.may_commit), (new_blocks, max(old_blocks, new_blocks), False)):
             rows, columns = np.nonzero(blocks.locked[:, first:end])
             if not rows.size:
                 continue

@@ -237,6 +237,18 @@ def _left_rows_forgotten(old: Any) -> Any:
     return show
 
 
+def _while_committing(old: Any) -> Any:
+    return property(lambda self: self.committing)
+
+
+def _in_its_own_scope(old: Any) -> Any:
+    return lambda core, scope, request: old(core, core.scope(), request)
+
+
+def _as_a_resize(old: Any) -> Any:
+    return lambda core, request, capacity: growth.resize(core, request, capacity, request.history)
+
+
 def _never_acknowledged(old: Any) -> Any:
     def upload(self: Any, stream: Any, rows: Any) -> None:
         before = [(member, member.acknowledged) for member in self._members if member is not None]
@@ -415,6 +427,8 @@ GUARDS: tuple[Break, ...] = (
     ("R3.4 no private copy of a partial match", "R3.4", _everywhere("lifecycle", "adopt_match", _not_partial)),
     ("R3.5 the limit of GPU use is ignored", "R3.5", _everywhere("lifecycle", "too_full", _instead(False))),
     ("R3.6 history beyond the old capacity", "R3.6", _everywhere("growth", "check_lengths", _history_beyond_old_capacity)),
+    ("R3.7 stale pages are kept for a commit that beams rule out", "R3.7", _on(Request, "may_commit", _while_committing)),
+    ("R3.7 kept pages stay when beams come", "R3.7", _on(growth, "release_kept", _instead(None))),
     ("R3.7 kept pages stay when committing ends", "R3.7", _everywhere("tree_changes", "stop_committing", _kept_for_ever)),
     ("R3.12 blocks behind the prompt grow one beam row", "R3.12", _everywhere("growth", "grow_blocks", _one_beam)),
     ("R3.14 a refused copy undoes nothing", "R3.14", _on(Transaction, "__exit__", _keep_changes)),
@@ -463,11 +477,13 @@ GUARDS: tuple[Break, ...] = (
     ("R7.7 the words of a row that its request has left are reused", "R7.7", _on(Display, "show", _left_rows_forgotten)),
     ("R8.4 a publication acknowledges nothing", "R8.4", _on(Batch, "_upload", _never_acknowledged)),
     ("R10.1 a page is evicted twice by one operation", "R10.1", _on(Room, "_move", _evicted_again)),
+    ("R10.1 each row that a publication retries is an operation", "R10.1", _on(growth, "retry_deferred", _in_its_own_scope)),
     ("R10.1 held pages are dropped", "R10.1", _on(Room, "_leave", _held_is_dropped)),
     ("R10.2 the last page in leaves first", "R10.2", _on(EvictionQueue, "ordered", lambda old: lambda self: old(self)[::-1])),
     ("R10.2 lower blocks leave first", "R10.2", _on(EvictionQueue, "ordered", _low_blocks_first)),
     ("R10.3 a block without pages stays in the tree", "R10.3", _everywhere("tree_changes", "_remove", _instead(None))),
     ("R11.3 dense offsets of pages on the host", "R11.3", _everywhere("executor", "_must_be_dense", _instead(None))),
+    ("R11.5 giving back is a resize, which retries", "R11.5", _on(growth, "give_back", _as_a_resize)),
     ("R11.5 a refused request keeps what was grown for it", "R11.5", _on(Executor, "_give_back", _instead(None))),
     ("R13.1 dropped pages are not counted", "R13.1", _on(Counters, "dropped", _instead(None))),
     ("R13.2 refused copies are counted", "R13.2", _on(Copies, "after_undo", _refused_are_counted)),

@@ -112,6 +112,11 @@ class Request:
         return self.phase is Phase.DECODE
 
     @property
+    def may_commit(self) -> bool:
+        """Whether a commit may come: committing has not ended, and there is one beam (R3.9)."""
+        return self.committing and self.beam_width == 1
+
+    @property
     def committed(self) -> int:
         """How many tokens are committed."""
         return len(self.tokens)
