@@ -13,6 +13,7 @@ from random import Random
 
 from spec import ops
 from spec.audit.managers import Profile
+from spec.audit.stories import Stage, deferred_rows, meeting, rebase
 from spec.config import LayerKind, LevelKind, ManagerConfig, group_names
 from spec.observation import Observation, Phase, RequestStatus, RequestView
 
@@ -96,7 +97,7 @@ class Chooser:
     def _makers(self, seen: Observation) -> dict[str, tuple[float, Callable[[Observation], ops.Operation | None]]]:
         makers: dict[str, tuple[float, Callable[[Observation], ops.Operation | None]]] = {
             "create": (6, self._create),
-            "story": (3, self._story),
+            "story": (4, self._story),
             "resume": (10, self._resume),
             "resize": (16, self._resize),
             "enter_decode": (7, self._enter_decode),
@@ -183,26 +184,21 @@ class Chooser:
         return [name for name in (f"r{number}" for number in range(8)) if name not in taken]
 
     def _story(self, seen: Observation) -> ops.Operation | None:
-        """Several moves at once that bring requests together: on the same matched pages, or in a rebase."""
+        """Several moves at once that bring requests together: on the same matched pages, in a rebase, in rows of a batch."""
         names = self._free_names(seen)
         if len(names) < 4 or self.captured is not None:
             return None
         tpb = self.manager.tokens_per_block
-        one, two = self.rng.sample(names, 2)
+        levels = [level.kind for level in self.manager.levels]
+        stage = Stage(self.rng, self.rng.sample(names, 4), STREAMS[:3], levels, list(seen.batches), tpb)
         text = self.script[: self.rng.randint(1, 4 * tpb)]
-        streams: list[str] = [self._stream(), self._stream()]
-        resumes = [
-            ops.Resume(request=name, stream=stream, decode=self.rng.choice((None, True)))
-            for name, stream in zip((one, two), streams, strict=True)
-        ]
-        if self.rng.random() < 0.5:
-            self.queue += [ops.Create(request=one, tokens=text), ops.Create(request=two, tokens=text), *resumes]
-            levels = [level.kind for level in self.manager.levels]
-            return ops.SeedPrefix(tokens=text, level=self.rng.choice(levels), groups=None, priority=35)
-        for name, resume in zip((one, two), resumes, strict=True):
-            history = len(text) // tpb * tpb if self.rng.random() < 0.5 else 0
-            grow = [ops.Resize(request=name, capacity=len(text) + tpb), ops.Resize(request=name, history=history)]
-            self.queue += [ops.Create(request=name), resume, *grow, ops.Commit(request=name, tokens=text)]
+        roll = self.rng.random()
+        if roll < 0.35:
+            self.queue += meeting(stage, text)
+        elif roll < 0.7:
+            self.queue += rebase(stage, text)
+        else:
+            self.queue += deferred_rows(stage, (self.script[: tpb * self.rng.randint(1, 2)], self._some_tokens(tpb)))
         return self.queue.pop(0)
 
     def _resume(self, seen: Observation) -> ops.Operation | None:
@@ -479,7 +475,11 @@ class Chooser:
             return None
         level, group = self.rng.choice(some)
         count = len(seen.pools[level, group].evictable)
-        return ops.Evict(level=LevelKind(level.label), group=group, pages=self.rng.randint(1, count))
+        return ops.Evict(level=LevelKind(level.label), group=self._named(group), pages=self.rng.randint(1, count))
+
+    def _named(self, group: str) -> str | None:
+        """A group, left out now and then."""
+        return None if self.rng.random() < self.profile.wild else group
 
     def _slots(self, seen: Observation) -> ops.Operation | None:
         if self.taken and self.rng.random() < 0.6:
@@ -492,7 +492,7 @@ class Chooser:
         label = self._label("taken")
         self.taken.append(label)
         count: int | str = "all" if self.rng.random() < 0.3 else self.rng.randint(1, free)
-        return ops.TakeSlots.model_validate({"level": level.label, "group": group, "count": count, "as": label})
+        return ops.TakeSlots.model_validate({"level": level.label, "group": self._named(group), "count": count, "as": label})
 
     def _gate(self, seen: Observation) -> ops.Operation | None:
         if self.gates and (len(self.gates) >= 3 or self.rng.random() < self.opening):
