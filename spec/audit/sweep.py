@@ -31,7 +31,7 @@ from spec.errors import ErrorKind
 from spec.harness.difference import Difference
 from spec.harness.naming import Index, PageKey
 from spec.harness.replay import Named
-from spec.harness.systems import lacking
+from spec.harness.systems import capabilities, lacking
 from spec.observation import Observation
 from spec.ops import Commit, Direction, GiveSlots, Iterate, Operation
 from spec.scenario import UNSET, Expect, Scenario, Step
@@ -42,6 +42,12 @@ GROWING = frozenset(("resize", "commit", "resize_batch", "iterate"))
 """Verbs that write payloads, which stay (R3.14)."""
 AGAINST_BEFORE = ("version", "moved", "copy_calls", "events")
 """Expectations that compare a step with the one before: a repeated step of which a part was done already cannot meet them."""
+
+
+NO_REFUSALS = "a system has no verb fail_copy"
+"""Why copies were not refused."""
+NO_SLOTS = "a system lacks verb take_slots or give_slots"
+"""Why slots were not taken away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +108,20 @@ class Sweeper:
         return done
 
     def _injections(self, moment: Moment, done: Swept) -> Iterator[Sequence[Injection]]:
+        able = capabilities(self.reference.factory) & capabilities(self.implementation.factory)
         for injection in (*copies(moment), *files(moment)):
-            if moment.armed:  # a step that is repeated submits more copies, so that another one would be refused
+            if injection.kind != "file" and "fail_copy" not in able:
+                done.left_out[NO_REFUSALS] = done.left_out.get(NO_REFUSALS, 0) + 1
+            elif moment.armed:  # a step that is repeated submits more copies, so that another one would be refused
                 why = "the scenario has a refusal of its own in store"
                 done.left_out[why] = done.left_out.get(why, 0) + 1
             else:
                 yield [injection]
-        yield from slots(moment)
+        queues = list(slots(moment))
+        if {"take_slots", "give_slots"} <= able:
+            yield from queues
+        elif queues:
+            done.left_out[NO_SLOTS] = done.left_out.get(NO_SLOTS, 0) + len(queues)
 
     def _plain(self, scenario: Scenario) -> list[Moment]:
         """The replay without a failure. Raises `_Found` if it does not hold."""

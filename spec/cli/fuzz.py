@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spec.cli.run import Device, found_system, must_be_schedule, must_build
+from spec.cli.run import Device, found_system, must_be_schedule, must_build, refuse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,6 +80,10 @@ def fuzz(
     from spec.system import Setup
 
     must_be_schedule(schedule)
+    if seconds is not None and not seconds >= 0:
+        refuse(f"--seconds {seconds}: expected 0 or more")
+    if output is not None:
+        _must_be_folder(output)
     console = Console()
     start = time.monotonic()
     plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults)
@@ -112,7 +116,7 @@ def fuzz(
         _report(console, one, plan, output)
     counts = [f"{tally.done} lifecycles of {steps} steps", f"{len(tally.found)} failed"]
     if tally.unfinished:
-        console.print(f"a lifecycle could not be gone through {tally.unfinished[0]}", soft_wrap=True)
+        console.print(f"not gone through: {tally.unfinished[0]}", soft_wrap=True)
         counts.append(f"{len(tally.unfinished)} not gone through")
     console.print(f"{stopped}{', '.join(counts)}, {time.monotonic() - start:.1f} s")
     if stopped and tally.under_way:
@@ -120,6 +124,18 @@ def fuzz(
         console.print(f"under way were: {under_way}; run one alone with --first SEED --seeds 1", soft_wrap=True)
     if tally.found or stopped:
         raise typer.Exit(1)
+    if tally.done == len(tally.unfinished):
+        refuse("no lifecycle was gone through, which is not a pass")
+
+
+def _must_be_folder(output: Path) -> None:
+    """Leave if failures could not be written there, before any is looked for."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        refuse(f"--output {output}: expected a folder to write into: {(error.strerror or 'no reason given').lower()}")
+    if not os.access(output, os.W_OK):
+        refuse(f"--output {output}: cannot be written: permission denied")
 
 
 def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going: bool, tally: Tally, tell: Tell) -> None:
@@ -214,7 +230,6 @@ def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> 
 def _write(found: Found, output: Path | None) -> Path | None:
     if output is None:
         return None
-    output.mkdir(parents=True, exist_ok=True)
     path = output / f"lifecycle-{found.seed}.yaml"
     path.write_text(found.text)
     return path

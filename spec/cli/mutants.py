@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spec.cli.run import chosen_scenarios, refuse
+from spec.cli.run import chosen_scenarios, must_be_writable, refuse
 from spec.language.loader import DEFAULT_MAX_POOL_BYTES
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def mutants(
         chosen = _chosen(find_mutants(system), only or [], fences, guards)
     except NoMutants as error:
         refuse(str(error))
+    if write is not None:
+        must_be_writable("--write", write)
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from enum import StrEnum
 from pathlib import Path
@@ -66,6 +67,7 @@ def run(
         refuse("--require-cuda and --device sim contradict each other")
     chosen = Device.CUDA if require_cuda else device
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
+    _must_be_outputs({"--junit": junit, "--html": html}, scenarios)
     options = {"device": chosen.value, "check": "on" if check else "off"}
     if schedule is not None:
         options["schedule"] = schedule
@@ -94,6 +96,28 @@ def refuse(message: str, code: int = 2) -> NoReturn:
     raise typer.Exit(code)
 
 
+def _must_be_outputs(outputs: dict[str, Path | None], scenarios: list[Scenario]) -> None:
+    """Leave if an output cannot be written, would overwrite a scenario that is run, or the other output."""
+    taken = {scenario.position.path.resolve(): f"{scenario.position.path}, which is run" for scenario in scenarios}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        must_be_writable(option, path)
+        if (other := taken.get(path.resolve())) is not None:
+            refuse(f"{option} {path} would overwrite {other}: name another file")
+        taken[path.resolve()] = f"what {option} writes"
+
+
+def must_be_writable(option: str, path: Path) -> None:
+    """Leave if a file cannot be written, before anything is run for it."""
+    if path.is_dir():
+        refuse(f"{option} {path}: cannot be written: it is a folder")
+    if not path.absolute().parent.is_dir():
+        refuse(f"{option} {path}: cannot be written: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        refuse(f"{option} {path}: cannot be written: permission denied")
+
+
 def _probe(plan: Plan, scenarios: list[Scenario], require_cuda: bool) -> None:
     """Build the system once before everything, so that a machine without a GPU is one message and not one a scenario."""
     from spec.harness.systems import lacking, setup_for
@@ -108,7 +132,9 @@ def must_build(name: str, factory: Factory, setup: Setup, code: int = 2) -> None
     """Leave with ``code`` and the reason if a system cannot be built with device cuda."""
     try:
         factory(setup).close()
-    except Exception as error:  # whatever a system raises where its device is not there
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a system raises where its device is not there
         text = " ".join(str(error).split()) or type(error).__name__
         refuse(f"{name} cannot be built with device cuda: {text}", code)
 
@@ -210,11 +236,12 @@ def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, ju
     if unchecked:
         console.print(f"{unchecked} of {len(results)} scenarios were not checked on a GPU")
     texts = {number: plain(report) for number, report in reports.items()}
+    option, path = "--junit", junit
     try:
         if junit is not None:
             write_junit(junit, results, texts)
+        option, path = "--html", html
         if html is not None:
             write_html(html, plan, results, texts)
     except OSError as error:
-        option = "--junit" if str(error.filename) == str(junit) else "--html"
-        refuse(f"{option} {error.filename}: cannot be written: {(error.strerror or 'no reason given').lower()}")
+        refuse(f"{option} {path}: cannot be written: {(error.strerror or 'no reason given').lower()}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from spec.cli.run import chosen_scenarios, found_system, refuse
 from spec.language.loader import DEFAULT_MAX_POOL_BYTES
 from spec.scenario import Scenario, Step
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,23 +61,32 @@ def show(
 
 def _scenario(console: Console, scenario: Scenario, system: str, only: int | None, changes: bool) -> None:
     from spec.cli.state_lines import state_lines
+    from spec.harness.replay import Raised, guarded
     from spec.harness.systems import find_system, setup_for
 
     console.print(scenario.name, style="bold underline", markup=False)
     console.print(f"{scenario.position}  {', '.join(scenario.rules)}", style="dim", markup=False)
-    built = find_system(system)(setup_for(scenario, {}))
+
+    def of_system(doing: str, call: Callable[[], T]) -> T:
+        answer = guarded(call)
+        if isinstance(answer, Raised):
+            refuse(f"{scenario.position}: {system} raised {doing}: {answer.text}; kvspec run shows where", 1)
+        return answer
+
+    built = of_system("while it was built", lambda: find_system(system)(setup_for(scenario, {})))
     before: dict[str, Line] = {}
     try:
         for step in scenario.steps:
-            outcome = built.apply(step.op)
-            now = {line.key: line for line in state_lines(scenario.manager, built.observe())}
+            doing = f"in step {step.number}, {step.op.verb}"
+            outcome = of_system(doing, lambda step=step: built.apply(step.op))  # type: ignore[misc]
+            now = {line.key: line for line in of_system(doing, lambda: list(state_lines(scenario.manager, built.observe())))}
             if only is None or only == step.number:
                 _step(console, step, outcome, before, now, changes)
             before = now
             if step.number == only:
                 break
     finally:
-        built.close()
+        guarded(built.close)
 
 
 def _step(

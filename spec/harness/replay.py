@@ -66,14 +66,17 @@ def replay(
     :param look: called after each step that held.
     """
     start = time.perf_counter()
-    lacks = {named.name: lacking(scenario, named.factory) for named in (reference, implementation)}
+    run = _Replay(scenario, implementation, reference, options or {}, look)
+    asked = {named.name: guarded(lambda n=named: lacking(scenario, n.factory)) for named in (reference, implementation)}  # type: ignore[misc]
+    lacks = {name: answer for name, answer in asked.items() if not isinstance(answer, Raised)}
+    if len(lacks) < len(asked):
+        return _result(scenario, Verdict.FAILED, 0, start, failure=run.not_asked([*asked.values()]))
     if any(lacks.values()):
         reason = "; ".join(f"{name} lacks {', '.join(lack)}" for name, lack in lacks.items() if lack)
         things = tuple(dict.fromkeys(thing for lack in lacks.values() for thing in lack))
         return replace(_result(scenario, Verdict.SKIPPED, 0, start, reason=reason), lacks=things)
     if not scenario.steps:
         return _result(scenario, Verdict.FAILED, 0, start, failure=_nothing(scenario))
-    run = _Replay(scenario, implementation, reference, options or {}, look)
     failure = run.build() or run.steps()
     closing = run.close()
     failure = failure or closing
@@ -101,6 +104,12 @@ class _Replay:
         self.indexes: tuple[Index | None, Index | None] = (None, None)
         self.shared = Shared.of(scenario.manager, unobserved_by(*self.factories))
         self.touched: tuple[dict[object, int], dict[tuple[str, int], int]] = ({}, {})
+
+    def not_asked(self, answers: Sequence[object]) -> Failure:
+        """A system raised when it was asked what it cannot do. ``answers``: of each system."""
+        if not self.scenario.steps:
+            return _nothing(self.scenario)
+        return self._raised(self.scenario.steps[0], "while it was asked what it lacks", answers)
 
     def build(self) -> Failure | None:
         setup = setup_for(self.scenario, self.options)
@@ -219,7 +228,9 @@ def guarded(call: Callable[[], T]) -> T | Raised:
     """What a call returns, or the exception that it let out."""
     try:
         return call()
-    except Exception as error:  # a system's bug of any kind must become a report
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a system's bug of any kind must become a report, a call of exit and a cancellation too
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__][-FRAMES:]
         lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
         text = traceback.format_exception_only(error)[-1].strip()

@@ -44,7 +44,9 @@ def find_system(name: str) -> Factory:
         found: object = importlib.import_module(module_name)
     except ImportError as error:
         raise SystemNotFound(f"system {name!r}: cannot import {module_name}: {error}") from error
-    except Exception as error:  # whatever a user's module does while it is imported
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a user's module does while it is imported, exit included
         raise SystemNotFound(f"system {name!r}: importing {module_name} raised {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
@@ -70,12 +72,19 @@ def unobserved_by(*factories: Factory) -> frozenset[str]:
 
 
 def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
-    """What a scenario needs and the systems of a factory cannot do: verbs, required capabilities, what its ``lacks`` says."""
+    """What a scenario needs and the systems of a factory cannot do: verbs, required capabilities, what its ``lacks`` says.
+
+    Raises whatever its ``lacks`` raises, and ``TypeError`` if that says anything but texts.
+    """
     able = capabilities(factory)
     verbs = sorted(f"verb {verb}" for verb in scenario.verbs - able)
     named = sorted(_capability(name, able - VERBS.keys()) for name in set(scenario.requires) - able)
     own = getattr(factory, "lacks", None)
-    return (*verbs, *named, *(own(scenario) if own is not None else ()))
+    more = () if own is None else tuple(own(scenario))
+    for reason in more:
+        if not isinstance(reason, str):
+            raise TypeError(f"what a system lacks is said in texts, this is {reason!r}")
+    return (*verbs, *named, *more)
 
 
 def setup_for(scenario: Scenario, options: Mapping[str, str]) -> Setup:

@@ -112,4 +112,4 @@ def test_a_page_that_cannot_be_written_exits_2(tmp_path: Path) -> None:
     command += ["--system", "tiny_adapter:TinySystem"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES, env=environment, timeout=120, check=False)
     assert done.returncode == 2
-    assert re.search(r"--html .*page.html: cannot be written: no such file or directory", done.stderr)
+    assert re.search(r"--html .*page.html: cannot be written: there is no folder", done.stderr)

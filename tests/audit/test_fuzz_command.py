@@ -63,16 +63,23 @@ def test_a_system_that_ends_its_process_is_told_of_without_a_traceback() -> None
 
 def test_lifecycles_that_a_device_cannot_go_through_are_counted_apart() -> None:
     result = fuzz("--seeds", "3", "--steps", "10", "--system", "tests.audit.mortal:Limited")
-    assert result.exit_code == 0
+    assert result.exit_code == 2
     text = " ".join(result.output.split())
-    assert re.search(r"a lifecycle could not be gone through from step 5, \w+, on: five operations are all it can do", text)
+    assert re.search(r"not gone through: from step 5, \w+, on: five operations are all it can do", text)
+    assert "no lifecycle was gone through, which is not a pass" in text
     assert "3 lifecycles of 10 steps, 0 failed, 3 not gone through" in text
 
 
 def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = fuzz("--seeds", "1000000", "--steps", "5", "--seconds", "0")
+    result = fuzz("--seeds", "1000000", "--steps", "5", "--seconds", "0.5")
     assert result.exit_code == 0
     assert "lifecycles of 5 steps, 0 failed" in result.output
+
+
+def test_no_lifecycle_at_all_is_no_pass() -> None:
+    result = fuzz("--seconds", "0")
+    assert result.exit_code == 2
+    assert "no lifecycle was gone through, which is not a pass" in result.output
 
 
 @pytest.mark.parametrize(
@@ -80,6 +87,8 @@ def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("--system", "nosuch"), "no system is called 'nosuch'"),
         (("--against", "kvref.system:Nope"), "has no class 'Nope'"),
+        (("--seconds", "-1"), "--seconds -1.0: expected 0 or more"),
+        (("--output", "/dev/null"), "--output /dev/null: expected a folder to write into"),
         (("--schedule", "bogus"), "--schedule bogus: expected fifo, adversarial or seed=N"),
         (("--device", "nosuch"), "'nosuch' is not one of"),
         (("--device", "cuda", "--system", "tests.audit.mortal:NeedsGpu"), "cannot be built with device cuda: there is no GPU"),

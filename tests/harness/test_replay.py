@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -124,6 +125,41 @@ def test_a_system_that_raises_is_a_report_with_the_innermost_frames() -> None:
     assert difference.implementation == "KeyError: 'slot 7'"
     assert difference.reference == "no exception"
     assert "in apply: raise KeyError" in difference.detail[0]
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), asyncio.CancelledError("gone"), GeneratorExit()])
+def test_a_system_that_exits_or_is_cancelled_fails_like_one_that_raises(error: BaseException) -> None:
+    class Leaves(Scripted):
+        def apply(self, op: Operation) -> Outcome:
+            if self.at == 2:
+                raise error
+            return super().apply(op)
+
+        __call__ = Scripted.__call__
+
+    result = replay(
+        scenario(steps()), Named("leaves", Leaves(script(Numbers()))), Named("reference", Scripted(script(Numbers())))
+    )
+    assert result.verdict is Verdict.FAILED and result.failure is not None
+    (difference,) = result.failure.differences
+    assert type(error).__name__ in difference.implementation
+
+
+@pytest.mark.parametrize(("answer", "said"), [(IndexError("none"), "IndexError: none"), ([7], "TypeError: what a system lacks")])
+def test_a_system_that_cannot_say_what_it_lacks_fails(answer: object, said: str) -> None:
+    class Unsure(Scripted):
+        def lacks(self, scenario: object) -> object:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    result = replay(
+        scenario(steps()), Named("unsure", Unsure(script(Numbers()))), Named("reference", Scripted(script(Numbers())))
+    )
+    assert result.failure is not None
+    (difference,) = result.failure.differences
+    assert difference.subject == "while it was asked what it lacks"
+    assert (difference.reference, said in difference.implementation) == ("no exception", True)
 
 
 def test_a_limit_of_the_device_ends_a_scenario_without_a_verdict_on_the_system() -> None:

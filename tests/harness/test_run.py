@@ -155,6 +155,21 @@ def test_what_a_device_cannot_go_through_is_skipped_with_the_step_and_the_reason
     assert re.search(r"[1-9]\d* passed, 0 failed, [1-9]\d* skipped", said)
 
 
+def test_an_output_never_overwrites_a_scenario_nor_the_other_output(folder: Path) -> None:
+    one = folder / "one.yaml"
+    text = one.read_text()
+    for args, said in (
+        (("--html", one), f"--html {one} would overwrite {one}, which is run: name another file"),
+        (("--junit", folder / "x", "--html", folder / "x"), "would overwrite what --junit writes"),
+        (("--junit", folder), "cannot be written: it is a folder"),
+        (("--html", folder / "none" / "x.html"), "cannot be written: there is no folder"),
+    ):
+        result = kvspec(one, *args)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert said in result.stderr
+    assert one.read_text() == text and not (folder / "x").exists()
+
+
 def test_all_skipped_is_no_pass(folder: Path) -> None:
     result = kvspec(folder, system="tests.harness.test_run:Unable")
     assert result.returncode == 2
@@ -205,7 +220,7 @@ def test_junit(folder: Path) -> None:
 def test_a_junit_file_that_cannot_be_written_exits_2(folder: Path) -> None:
     result = kvspec(folder / "one.yaml", "--junit", folder / "no" / "results.xml")
     assert result.returncode == 2
-    assert "cannot be written: no such file or directory" in result.stderr
+    assert "cannot be written: there is no folder" in result.stderr
 
 
 def test_a_system_that_ends_its_process_fails_that_scenario_alone(folder: Path) -> None:
