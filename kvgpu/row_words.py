@@ -15,9 +15,9 @@ from kvgpu.fences import Point
 Int32 = npt.NDArray[np.int32]
 Int8 = npt.NDArray[np.int8]
 
-FORM = struct.Struct("3q")
 FACTS = 3
 """Words of the facts of a group."""
+FORM = struct.Struct(f"{FACTS}q")
 INDICES, LEVELS, COUNTABLE = range(FACTS)
 """Which of these words is what: see ``Shown``."""
 

@@ -10,6 +10,7 @@ For each injection both systems are built anew and carried to the step. There th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -44,8 +45,10 @@ AGAINST_BEFORE = ("version", "moved", "copy_calls", "events")
 """Expectations that compare a step with the one before: a repeated step of which a part was done already cannot meet them."""
 
 
+ARMED = "the scenario has a refusal of its own in store"
+"""Why copies were not refused: a step that is repeated submits more copies, so that another one would be."""
 NO_REFUSALS = "a system has no verb fail_copy"
-"""Why copies were not refused."""
+"""Why else they were not."""
 NO_SLOTS = "a system lacks verb take_slots or give_slots"
 """Why slots were not taken away."""
 
@@ -67,7 +70,7 @@ class Swept:
     name: str
     tested: dict[tuple[str, str], int] = field(default_factory=dict)
     absorbed: dict[tuple[str, str], int] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     skipped: str = ""
 
@@ -111,17 +114,16 @@ class Sweeper:
         able = capabilities(self.reference.factory) & capabilities(self.implementation.factory)
         for injection in (*copies(moment), *files(moment)):
             if injection.kind != "file" and "fail_copy" not in able:
-                done.left_out[NO_REFUSALS] = done.left_out.get(NO_REFUSALS, 0) + 1
-            elif moment.armed:  # a step that is repeated submits more copies, so that another one would be refused
-                why = "the scenario has a refusal of its own in store"
-                done.left_out[why] = done.left_out.get(why, 0) + 1
+                done.left_out[NO_REFUSALS] += 1
+            elif moment.armed:
+                done.left_out[ARMED] += 1
             else:
                 yield [injection]
         queues = list(slots(moment))
         if {"take_slots", "give_slots"} <= able:
             yield from queues
         elif queues:
-            done.left_out[NO_SLOTS] = done.left_out.get(NO_SLOTS, 0) + len(queues)
+            done.left_out[NO_SLOTS] += len(queues)
 
     def _plain(self, scenario: Scenario) -> list[Moment]:
         """The replay without a failure. Raises `_Found` if it does not hold."""

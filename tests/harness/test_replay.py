@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from spec.config import Level
-from spec.harness.difference import Failure, Kind, Verdict
+from spec.harness.difference import Failure, Kind, Result, Verdict
 from spec.harness.replay import Named, replay
 from spec.observation import GroupCounters, Observation, Order
 from spec.ops import OpenGate, Operation, Resume, Sync
@@ -127,9 +127,8 @@ def test_a_system_that_raises_is_a_report_with_the_innermost_frames() -> None:
     assert "in apply: raise KeyError" in difference.detail[0]
 
 
-@pytest.mark.parametrize("error", [SystemExit(0), asyncio.CancelledError("gone"), GeneratorExit()])
-def test_a_system_that_exits_or_is_cancelled_fails_like_one_that_raises(error: BaseException) -> None:
-    class Leaves(Scripted):
+def _raising_in_step_3(error: BaseException) -> Result:
+    class Raises(Scripted):
         def apply(self, op: Operation) -> Outcome:
             if self.at == 2:
                 raise error
@@ -137,9 +136,12 @@ def test_a_system_that_exits_or_is_cancelled_fails_like_one_that_raises(error: B
 
         __call__ = Scripted.__call__
 
-    result = replay(
-        scenario(steps()), Named("leaves", Leaves(script(Numbers()))), Named("reference", Scripted(script(Numbers())))
-    )
+    return replay(scenario(steps()), Named("raises", Raises(script(Numbers()))), Named("reference", Scripted(script(Numbers()))))
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), asyncio.CancelledError("gone"), GeneratorExit()])
+def test_a_system_that_exits_or_is_cancelled_fails_like_one_that_raises(error: BaseException) -> None:
+    result = _raising_in_step_3(error)
     assert result.verdict is Verdict.FAILED and result.failure is not None
     (difference,) = result.failure.differences
     assert type(error).__name__ in difference.implementation
@@ -163,17 +165,7 @@ def test_a_system_that_cannot_say_what_it_lacks_fails(answer: object, said: str)
 
 
 def test_a_limit_of_the_device_ends_a_scenario_without_a_verdict_on_the_system() -> None:
-    class Limited(Scripted):
-        def apply(self, op: Operation) -> Outcome:
-            if self.at == 2:
-                raise DeviceLimit("few streams: open a gate")
-            return super().apply(op)
-
-        __call__ = Scripted.__call__
-
-    result = replay(
-        scenario(steps()), Named("limited", Limited(script(Numbers()))), Named("reference", Scripted(script(Numbers())))
-    )
+    result = _raising_in_step_3(DeviceLimit("few streams: open a gate"))
     assert (result.verdict, result.failure, result.steps) == (Verdict.SKIPPED, None, 3)
     assert result.reason == f"from step 3, {steps()[3].op.verb}, on: few streams: open a gate"
 
