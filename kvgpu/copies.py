@@ -58,7 +58,7 @@ class _Saved:
 
 
 class Copies:
-    """The copies of one transaction, in order."""
+    """The copies of one transaction, in order. ``behind``: what those that come run after besides (``follow``)."""
 
     def __init__(self, tx: Transaction) -> None:
         """None yet."""
@@ -66,7 +66,7 @@ class Copies:
         self._submissions: list[Submission] = []
         self._moved: list[tuple[Int32, Int32, int]] = []
         self._saved: list[_Saved] = []
-        self._behind: tuple[Point, ...] = ()
+        self.behind: tuple[Point, ...] = ()
 
     # ---- submitting ------------------------------------------------------------------------------------------------
 
@@ -75,10 +75,10 @@ class Copies:
         for numbers, target_key, slots in self._tx.room.take_moves():
             self._move(numbers, target_key, slots, ())
 
-    def behind(self, slots: dict[SlotKey, Int32]) -> None:
+    def follow(self, slots: dict[SlotKey, Int32]) -> None:
         """What is submitted from now on also runs after the fences of slots that an owner is about to take (R7.9)."""
         points = [self._slot_points(self._tx.core.pool(key), taken) for key, taken in slots.items()]
-        self._behind = tuple(point for each in points for point in each)
+        self.behind = tuple(point for each in points for point in each)
 
     def move(self, numbers: Int32, target_key: SlotKey, slots: Int32, more_owners: Sequence[Request] = ()) -> None:
         """Move pages of one pool group into slots of another, which were taken: one submission (R4.5). Raises ``CopyFailed``.
@@ -153,7 +153,7 @@ class Copies:
         waits = [
             ("R7.1 readiness of a copied page", fences.points(read(core.pages.ready, numbers))),
             (None, slot_waits),
-            (None, self._behind),
+            (None, self.behind),
             (None, self._slot_points(target, target_slots)),
             ("R7.1 work of the owners of a copied page", self._owner_work([*core.owners(numbers), *more_owners])),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -16,10 +16,10 @@ from kvgpu.device.api import Device, DeviceError, Memory
 from kvgpu.distinct import distinct
 from kvgpu.eviction import EvictionQueue
 from kvgpu.faults import FaultPlan
-from kvgpu.fences import EMPTY, FenceTable
+from kvgpu.fences import EMPTY, FenceTable, Point
 from kvgpu.migration import Copier
 from kvgpu.pages import PageTable
-from kvgpu.pools import FREE, SlotPool
+from kvgpu.pools import SlotPool
 from kvgpu.prefix_tree import PrefixTree, Tokens
 from kvgpu.request import Request
 from kvgpu.runs import read
@@ -38,8 +38,18 @@ class TreeEvent:
     new: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """A page that a write goes to, and as what its request knows it."""
+
+    page: int
+    group: int
+    block: int
+    beam: int
+
+
 TreeListener: TypeAlias = Callable[[TreeEvent], None]
-PayloadHook: TypeAlias = Callable[[Request, int, int], None]
+PayloadHook: TypeAlias = Callable[[Request, Sequence[WriteTarget]], None]
 
 
 @dataclass(slots=True)
@@ -74,6 +84,7 @@ class Core:
     by_uid: dict[int, Request] = field(default_factory=dict)
     operations: int = 0
     versions: int = 0
+    _poisoned: int = 0
 
     def renew(self, request: Request) -> None:
         """The version of a request is newer (R6.4). No two requests ever have the same."""
@@ -128,22 +139,29 @@ class Core:
             found.update(uid for uid in pages.shared[page] if uid not in found and self.has_locked(self.by_uid[uid], page))
         return [self.by_uid[uid] for uid in sorted(found)]
 
-    def poison_free(self, pool: SlotPool, slots: Int32) -> None:
-        """Overwrite freed slots as soon as they may be used again, where the device does that.
+    def poison_new(self, pool: SlotPool, slots: Int32) -> list[tuple[Int32, Point]]:
+        """Overwrite slots in which pages without contents begin, where the device does that: nobody finds there what was before.
 
+        It is the first thing that happens in them since they were released (R7.2), behind their fences, and takes their place.
         A slot whose fence has several points is left alone: one event in their place would hide that one of them is missing.
+        So is one without a fence: nothing was in it.
+        Returns the slots overwritten and the end of it.
         """
-        if pool.memory is None:
-            return
-        for slot in slots[pool.page[slots] == FREE].tolist():
+        if pool.memory is None or not self.poisoning:
+            return []
+        made = []
+        for slot in slots.tolist():
             points = self.fences[int(pool.fence[slot])].points
-            if len(points) > 1 or pool.readers[slot] != EMPTY:
+            if len(points) != 1 or pool.readers[slot] != EMPTY:
                 continue
-            ranges = pool.ranges(np.array([slot], dtype=np.int32))
-            poisoned = self.device.poison(pool.memory, ranges, [point.event for point in points], "R7.2 poison a free slot")
+            one = np.array([slot], dtype=np.int32)
+            poisoned = self.device.poison(
+                pool.memory, pool.ranges(one), [point.event for point in points], "R7.2 poison the slot of a new page"
+            )
             if poisoned is not None:
-                site = points[0].site if points else "R7.2 a poisoned slot"
-                pool.fence[slot] = self.fences.add([self.fences.foreign(f"poison {self.operations} {slot}", poisoned, site)])
+                self._poisoned += 1
+                made.append((one, self.fences.foreign(f"poison {self._poisoned}", poisoned, points[0].site)))
+        return made
 
 
 def build_core(layout: Layout, device: Device, folder: Path) -> Core:
@@ -173,7 +191,7 @@ def build_core(layout: Layout, device: Device, folder: Path) -> Core:
         faults,
         Copier(device, fences, faults),
         np.array([group.pool_groups for group in layout.groups], dtype=np.int32),
-        device.poison(_some_memory(built), (), (), "R7.2 poison a free slot") is not None,
+        device.poison(_some_memory(built), (), (), "R7.2 poison the slot of a new page") is not None,
     )
 
 

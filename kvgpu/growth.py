@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import SlotKey
-from kvgpu.core import Core, Scope
+from kvgpu.core import Core, Scope, WriteTarget
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
 from kvgpu.fences import EMPTY, Point
 from kvgpu.group_blocks import GroupBlocks
 from kvgpu.offloading import NONE, claim_retries, eligible_pages, host_counts, joined, movable, offload
 from kvgpu.pages import NO_NODE, NO_PAGE
+from kvgpu.payloads import unwritten
 from kvgpu.request import Request
 from kvgpu.room import NoRoom
 from kvgpu.transaction import Transaction
@@ -66,6 +67,7 @@ def take_new(tx: Transaction, request: Request, wanted: Sequence[tuple[int, Int3
     for group, rows, blocks in wanted:
         key = (GPU, int(core.pool_group[group, GPU]))
         mine, left[key] = left[key][: len(blocks)], left[key][len(blocks) :]
+        tx.begin_slots(core.pool(key), mine)
         put_new(tx, request, group, rows, blocks, tx.new_pages(group, blocks, rows, key, mine, request.priority))
 
 
@@ -155,6 +157,11 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     fit, retries = movable(core, fresh, 0), movable(core, deferred, 0)
     claims = tx.room.claim(host_counts(core, fit)), tx.room.claim(gpu_counts(core, wanted))
     older, older_claims = claim_retries(tx, retries)
+    completes = completed[1] > completed[0]
+    if completes:
+        leaving = tx.room.moving()  # what is completed here goes with its payload (R3.14)
+        early = [target for target in unwritten(core, request, *completed) if target.page in leaving]
+        _write_completed(tx, request, early, let_go)
     tx.copies.evict()
     host, gpu = (tx.room.take(each) for each in claims)
     found = [(fit, host), (older, tx.room.take(older_claims))]
@@ -162,11 +169,11 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     # With sparse groups a copy may be refused yet, and no block that is written now is new (R3.6).
     offloads = request.decoding and any(request.sparse)
     if offloads:
-        tx.copies.behind(gpu)
+        tx.copies.follow(gpu)
     else:
         wait_for_slots(tx, request, gpu)
-    if completed[1] > completed[0] and core.hook is not None:
-        _write_completed(tx, request, completed, let_go)
+    if completes:
+        _write_completed(tx, request, unwritten(core, request, *completed), let_go)
     offload(tx, found)
     if offloads:
         wait_for_slots(tx, request, gpu)
@@ -179,15 +186,16 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     request.capacity, request.history = capacity, history
 
 
-def _write_completed(tx: Transaction, request: Request, completed: tuple[int, int], let_go: Int32) -> None:
-    """Have the blocks that become complete history written, also those among them that are let go of, but kept (R3.7)."""
+def _write_completed(tx: Transaction, request: Request, targets: list[WriteTarget], let_go: Int32) -> None:
+    """Have blocks written that become complete history, also those among them that are let go of, but kept (R3.7)."""
     core = tx.core
-    assert core.hook is not None
-    unwritten = let_go[~core.pages.written[let_go]]
-    core.hook(request, *completed)
-    written = unwritten[core.pages.written[unwritten]]
-    if written.size:  # that is work before their release, too (R7.4)
-        tx.fence_slots(written, released_work(core, request))
+    if core.hook is None or not targets:
+        return
+    core.hook(request, targets)
+    pages = np.array([target.page for target in targets], dtype=np.int32)
+    released = pages[core.pages.written[pages] & np.isin(pages, let_go)]
+    if released.size:  # that is work before their release (R7.4), and behind the slots that the request has taken by then (R7.9)
+        tx.fence_slots(released, [*released_work(core, request), *tx.copies.behind])
 
 
 def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], old_blocks: int, new_blocks: int) -> Int32:
@@ -197,20 +205,22 @@ def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], ol
     for group, blocks in enumerate(request.groups):
         if request.ssm[group]:
             continue
-        for first, end, may_keep in ((*stale[group], request.may_commit), (new_blocks, max(old_blocks, new_blocks), False)):
-            rows, columns = np.nonzero(blocks.locked[:, first:end])
-            if not rows.size:
-                continue
-            work = work or released_work(tx.core, request)
-            where = (rows, columns + first)
-            keep = np.full(len(rows), may_keep) & (tx.core.pages.node[blocks.page[where]] == NO_NODE)
-            tx.touch(request)
-            tx.fence_slots(blocks.page[where], work)
-            let_go.append(blocks.page[where])
-            if keep.any():
-                take_out(tx, request, group, (where[0][keep], where[1][keep]), True)
-            if not keep.all():
-                tx.release(take_out(tx, request, group, (where[0][~keep], where[1][~keep]), False), request)
+        there = np.arange(blocks.locked.shape[1])
+        leave = np.concatenate([there[slice(*stale[group])], there[new_blocks:old_blocks]])
+        rows, found = np.nonzero(blocks.locked[:, leave])
+        if not rows.size:
+            continue
+        work = work or released_work(tx.core, request)
+        where = (rows, leave[found])  # by beam row, then block: the order in which their slots become free (R7.2)
+        numbers = blocks.page[where]
+        keep = request.may_commit & (where[1] < new_blocks) & (tx.core.pages.node[numbers] == NO_NODE)
+        tx.touch(request)
+        tx.fence_slots(numbers, work)
+        let_go.append(numbers)
+        if keep.any():
+            take_out(tx, request, group, (where[0][keep], where[1][keep]), True)
+        if not keep.all():
+            tx.release(take_out(tx, request, group, (where[0][~keep], where[1][~keep]), False), request)
     return joined(let_go)
 
 

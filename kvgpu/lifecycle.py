@@ -151,7 +151,9 @@ def behind(core: Core, numbers: Int32) -> tuple[tuple[Point, ...], tuple[Point, 
 def too_full(core: Core) -> bool:
     """Whether GPU use is above ``max_util_for_resume`` (R3.5)."""
     limit = core.layout.max_util_for_resume
-    return any((pool.spec.slots - pool.free - pool.evictable) / pool.spec.slots > limit for pool in core.pools[GPU])
+    growing = {group.pool_groups[GPU] for group in core.layout.groups if not group.ssm}  # states take one slot each, once
+    pools = [core.pools[GPU][number] for number in growing]
+    return any((pool.spec.slots - pool.free - pool.evictable) / pool.spec.slots > limit for pool in pools)
 
 
 def resume(core: Core, request: Request, decode: bool) -> bool:
@@ -217,6 +219,8 @@ def _make_private(
         gpu[key], slots[group] = np.split(gpu[key], [-1])
     made = {}
     for group, slot in slots.items():
+        if group in fresh:
+            tx.begin_slots(core.pool(pool_of[group]), slot)
         block = np.array([0 if request.ssm[group] else request.blocks - 1], dtype=np.int32)
         made[group] = tx.new_pages(group, block, np.zeros_like(block), pool_of[group], slot, request.priority)
     return made

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kvgpu import committing, growth, inspection, lifecycle, payloads, seeding
 from kvgpu.config import Layout, SlotKey, build_layout
-from kvgpu.core import PayloadHook, TreeListener, build_core
+from kvgpu.core import PayloadHook, TreeListener, WriteTarget, build_core
 from kvgpu.counters import CounterView
 from kvgpu.device.api import Access, Device, DeviceError, Graph, Memory, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
@@ -26,7 +26,7 @@ from kvgpu.inspection import PageInfo, PoolInfo
 from kvgpu.kernels import COPY_PAGES, COPY_PAGES_ARRAYS
 from kvgpu.locks import ManagerLock
 from kvgpu.pages import PageTable
-from kvgpu.payloads import PageRead, WriteTarget
+from kvgpu.payloads import PageRead
 from kvgpu.pools import FREE, TAKEN, SlotPool
 from kvgpu.publish_kernels import SCATTER, SCATTER_ARRAYS
 from kvgpu.request import Membership, Request, Snapshot, take_snapshot
@@ -37,8 +37,9 @@ class Manager:
     """A cache manager on one device."""
 
     def __init__(self, config: ManagerConfig, device: Device, *, payload_hook: PayloadHook | None = None) -> None:
-        """Allocate all pools. ``payload_hook(request, first, end)`` is called when blocks ``first..end-1`` of a request are about
-        to become complete history: after pages were allocated, before anything is copied; it may call ``write_payloads``.
+        """Allocate all pools. ``payload_hook(request, targets)`` is called when blocks of a request are about to become complete
+        history, with those of their pages that nobody has written, by block, group, beam row: before anything is copied out of
+        these pages. It may call ``write_payloads``.
 
         Raises ``ConfigurationError``, and ``DeviceError`` if there is not enough memory.
         """
@@ -347,11 +348,6 @@ class Manager:
         with self._lock.shared():
             self._live(request)
             return payloads.writable(self._core, request, blocks, groups)
-
-    def unwritten(self, request: Request, first: int, end: int) -> list[WriteTarget]:
-        """Mapped pages at level 0 of blocks ``first..end-1`` that nobody has written, all groups and beam rows (for the hook)."""
-        with self._lock.exclusive():
-            return payloads.unwritten(self._core, request, first, end)
 
     def write_payloads(self, request: Request, writes: Sequence[tuple[WriteTarget, bytes]]) -> None:
         """Write whole pages on the request's stream, in one submission. Bytes: pools in the order of R1.6."""

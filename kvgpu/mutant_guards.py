@@ -415,7 +415,67 @@ def _first_row_only(old: Any) -> Any:
     return named
 
 
+def _any_gpu_pool(old: Any) -> Any:
+    def too_full(core: Any) -> bool:
+        limit = core.layout.max_util_for_resume
+        return any((pool.spec.slots - pool.free - pool.evictable) / pool.spec.slots > limit for pool in core.pools[0])
+
+    return too_full
+
+
+def _block_by_block(old: Any) -> Any:
+    def every_page(request: Any) -> Any:
+        numbers = old(request)
+        return numbers[np.argsort(request.manager.pages.block[numbers], kind="stable")]
+
+    return every_page
+
+
+def _overwritten_at_once(old: Any) -> Any:
+    def vacate(self: Any, pool: Any, slots: Any) -> None:
+        old(self, pool, slots)
+        events = [point.event for point in self.core.fences.points(pool.fence[slots], pool.readers[slots])]
+        if pool.memory is not None:
+            self.core.device.poison(pool.memory, pool.ranges(slots), events, "R7.2 a released slot is overwritten at once")
+
+    return vacate
+
+
+def _written_early(old: Any) -> Any:
+    def write_completed(tx: Any, request: Any, targets: Any, let_go: Any) -> None:
+        tx.copies.behind, kept = (), tx.copies.behind
+        old(tx, request, targets, let_go)
+        tx.copies.behind = kept
+
+    return write_completed
+
+
+def _states_are_history(old: Any) -> Any:
+    def writable(self: Any, request: Any, blocks: Any, groups: Any = None) -> Any:
+        found = old(self, request, blocks, groups)
+        if any(request.ssm[target.group] and request.history_blocks for target in found):
+            raise LogicError("the state of a request with history is history")
+        return found
+
+    return writable
+
+
 GUARDS: tuple[Break, ...] = (
+    ("R1.3 the state of a request with history is not written", "R1.3", _on(Manager, "writable", _states_are_history)),
+    ("R3.5 states count towards the limit of GPU use", "R3.5", _everywhere("lifecycle", "too_full", _any_gpu_pool)),
+    ("R3.14 what a resize completes and evicts goes unwritten", "R3.14", _on(Room, "moving", _instead(frozenset()))),
+    ("R7.2 what a close releases becomes free block by block", "R7.2", _everywhere("lifecycle", "every_page", _block_by_block)),
+    ("R7.2 a released slot is overwritten before its next use", "R7.2", _on(Transaction, "vacate", _overwritten_at_once)),
+    (
+        "R7.2 the overwriting of one slot is taken for that of another",
+        "R7.2",
+        _on(FenceTable, "foreign", lambda old: lambda self, key, event, site: old(self, "poison", event, site)),
+    ),
+    (
+        "R7.9 a block that goes stale is written before the slots are taken",
+        "R7.9",
+        _on(growth, "_write_completed", _written_early),
+    ),
     (
         "R1.8 the stale range ends a block early",
         "R1.8",

@@ -94,7 +94,6 @@ UNREACHED: Mapping[str, str] = {
     "R4.8 readiness: what an undone copy overwrote was put back": "as the one before",
     "R7.6 payload buffer": "nobody waits for it: the CPU asks whether it is over",
     "R7.6 page read": "as the one before",
-    "R7.2 a poisoned slot": "the fence of a slot that had none: poisoning waits for nothing, and so does its user",
 }
 """Reasons of points that no wait ever quotes, and why."""
 

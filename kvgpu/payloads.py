@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from kvgpu.core import Core
+from kvgpu.core import Core, WriteTarget
 from kvgpu.device.api import DeviceError, Memory, Stream
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.migration import Buffer, Side
@@ -18,16 +17,6 @@ from kvgpu.request import Request
 GPU = 0
 
 _read_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTarget:
-    """A page that a write goes to, and as what its request knows it."""
-
-    page: int
-    group: int
-    block: int
-    beam: int
 
 
 class PageRead:
@@ -68,7 +57,7 @@ def _targets(core: Core, request: Request, group: int, block: int) -> list[Write
     own = request.groups[group]
     if block >= request.entries(group) or not own.locked[0, block]:
         raise LogicError(f"{place}: no page is mapped there")
-    if block < request.history_blocks:
+    if block < request.history_blocks and not request.ssm[group]:  # a state changes at every step (R1.3)
         raise LogicError(f"{place}: the block is wholly history, and that is immutable")
     found = []
     for beam in np.flatnonzero(own.locked[:, block]).tolist():

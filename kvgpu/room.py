@@ -150,6 +150,10 @@ class Room:
             tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
             self._events.append((key, page, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))
 
+    def moving(self) -> set[int]:
+        """The pages whose moves are decided, and not submitted yet."""
+        return {page for moves in self._moves.values() for page in moves}
+
     def cancel_moves(self, numbers: Int32) -> None:
         """Pages are about to be freed: a move of theirs that was decided is not made."""
         for page in numbers.tolist() if self._moves else ():

@@ -50,7 +50,7 @@ class Implementation:
             streams = {name: self._device.stream(name) for name in setup.streams}
             marks = StepMarks(self._device, streams)
             payloads = Payloads(marks)
-            manager = Manager(setup.manager, self._device, payload_hook=payloads.became_history)
+            manager = Manager(setup.manager, self._device, payload_hook=payloads.write)
             payloads.bind(manager)
             manager.faults.arm_file(bad_file_access)
             self._tree = TreeLog(manager)

@@ -7,6 +7,7 @@ has been submitted yet, and undoing is exact. If a copy is refused, what had bee
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -221,6 +222,16 @@ class Transaction:
         vacated = [own for owner, own in self._vacated if owner is pool]
         return ~np.isin(slots, np.concatenate(vacated)) if vacated else np.ones(len(slots), dtype=np.bool_)
 
+    def begin_slots(self, pool: SlotPool, slots: Int32) -> None:
+        """Pages without contents are about to begin in slots that were taken (R7.2)."""
+        for one, done in self.core.poison_new(pool, slots[self.untouched(pool, slots)]):
+            self._undo.append(partial(self._behind_undone, pool, one, done))
+            self.put_slots(pool, "fence", one, self.core.fences.add([done]))
+
+    def _behind_undone(self, pool: SlotPool, slots: Int32, done: Point) -> None:
+        """Slots are free again, and are used after something that happened in them all the same."""
+        pool.fence[slots] = self.core.fences.merged(pool.fence[slots], [done])
+
     def place(self, numbers: Int32, target: SlotPool, slots: Int32) -> None:
         """Pages are in other slots from now on (R2.4)."""
         self.put("level", numbers, target.key[0])
@@ -242,9 +253,6 @@ class Transaction:
             core.pages.recycle(numbers)
         for request in self._touched:
             core.renew(request)
-        if core.poisoning:
-            for pool, slots in self._vacated:
-                core.poison_free(pool, slots)
         if core.listener is not None:
             for event in self.events:
                 core.listener(event)

@@ -128,9 +128,10 @@ def make_room(state: State, places: Iterable[Place], pinned: Iterable[Page]) -> 
 
 
 def use(state: State) -> list[tuple[int, int]]:
-    """R3.5: of each GPU pool group, the slots that are neither free nor evictable, and all its slots."""
+    """R3.5: of each GPU pool group that growth takes from, the slots that are neither free nor evictable, and all its slots."""
     slots = state.layout.slots[Level.GPU]
-    return [(n - len(state.free[Level.GPU, pool]) - len(evictable(state, (Level.GPU, pool))), n) for pool, n in enumerate(slots)]
+    places = sorted({state.layout.place(Level.GPU, g.index) for g in state.layout.attention})
+    return [(slots[at[1]] - len(state.free[at]) - len(evictable(state, at)), slots[at[1]]) for at in places]
 
 
 def gone(state: State, plan: Plan, place: Place) -> int:

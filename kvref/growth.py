@@ -9,7 +9,7 @@ from kvref.eviction import act, make_room, new_plan
 from kvref.failure import Failure, NoRoom, invalid, logic
 from kvref.lookup import attempt, group_indices, live, need_active, need_blocks
 from kvref.offload import host, offload, offload_of, plan_offload
-from kvref.pages import add_page, let_go, let_go_stale, renew, unlock, write_history, write_of
+from kvref.pages import add_page, let_go, let_go_stale, renew, unkept_stale, unlock, write_history, write_of
 from kvref.state import Key, Page, Request, State, batch_of, mapped, put_request, stale
 from spec import ops
 from spec.config import Level
@@ -74,10 +74,8 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None,
     r = replace(r, capacity=r.capacity if capacity is None else capacity, history=r.history if history is None else history)
     locked = mapped(state, old)
     state = put_request(state, r)
-    state = let_go(
-        state, r, [k for k in r.pages if not state.layout.groups[k[0]].ssm and k[1] >= state.layout.blocks(r.capacity)]
-    )
-    state = let_go_stale(state, r)
+    tail = [k for k in r.pages if not state.layout.groups[k[0]].ssm and k[1] >= state.layout.blocks(r.capacity)]
+    state = let_go(state, r, (*tail, *unkept_stale(state, r)))
     r = state.requests[r.name]
     for key, page in locked.items():
         if key in r.pages and stale(state, r, key):  # R3.7: kept, but not locked any more
@@ -88,6 +86,8 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None,
     work = offload_of(state, r, range(old.history // tpb, r.history // tpb))
     plan = new_plan(state, (*mapped(state, r).values(), *pinned))
     plan, chosen = plan_offload(state, plan, work, [state.layout.place(Level.GPU, key[0]) for key in new])
+    # R3.14: a block that goes stale as it completes, and that this operation evicts, goes with its payload.
+    state = write_history(state, r, old.history, r.history, plan.at.keys() - plan.dropped)
     state = act(state, plan)
     for key in new:
         state = add_page(state, r, key)
@@ -196,7 +196,7 @@ def writable(state: State, r: Request, group: int, block: int) -> list[Page]:
     pages = [p for k, p in mapped(state, r).items() if k[:2] == (group, block)]
     if not pages:
         raise logic(f"{name} is stale or absent: nothing can be written there")
-    if state.layout.complete(block, r.history):
+    if state.layout.complete(block, r.history) and not state.layout.groups[group].ssm:  # R1.3: a state changes at every step
         raise logic(f"{name} is wholly history: history is never written")
     if any(p.node is not None for p in pages):
         raise logic(f"{name} is committed: committed pages are immutable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from kvref.layout import Place
@@ -108,8 +108,8 @@ def unlock(state: State, r: Request, page: Page) -> State:
 
 
 def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:
-    """Release pages of a request (R7.4); one that nothing else keeps is freed."""
-    for key in tuple(keys):
+    """Release pages of a request (R7.4), by group, beam row and block (R7.2); one that nothing else keeps is freed."""
+    for key in sorted(keys, key=lambda k: (k[0], k[2], k[1])):
         r = state.requests[r.name]
         page = state.pages[r.pages[key]]
         state = unlock(state, r, page)
@@ -125,10 +125,13 @@ def free_unkept(state: State, page: Page) -> State:
 
 def let_go_stale(state: State, r: Request) -> State:
     """R3.7: release the stale pages of a request, except uncommitted ones while committing is still possible."""
-    r = state.requests[r.name]
+    return let_go(state, r, unkept_stale(state, state.requests[r.name]))
+
+
+def unkept_stale(state: State, r: Request) -> list[Key]:
+    """R3.7: the stale pages that a request does not keep for a commit."""
     keep = can_commit(state, r) and r.width == 1  # R3.9: with more beams there is no commit any more
-    keys = [k for k, p in r.pages.items() if stale(state, r, k) and not (keep and state.pages[p].node is None)]
-    return let_go(state, r, sorted(keys, key=lambda k: (k[0], k[2], k[1])))
+    return [k for k, p in r.pages.items() if stale(state, r, k) and not (keep and state.pages[p].node is None)]
 
 
 def write_page(state: State, stream: str, page: Page, content: Content) -> State:
@@ -146,12 +149,15 @@ def write_of(state: State, r: Request, page: Page) -> State:
     )
 
 
-def write_history(state: State, r: Request, old: int, new: int) -> State:
-    """The payloads that come with history: every block that completes and that nobody has written is written."""
+def write_history(state: State, r: Request, old: int, new: int, among: Container[int] | None = None) -> State:
+    """The payloads that come with history: every block that completes and that nobody has written is written.
+
+    ``among``: the pages to look at, all if it is not given.
+    """
     for key in sorted(r.pages, key=lambda k: (k[1], k[0], k[2])):
         page = state.pages[r.pages[key]]
         newly = state.layout.complete(key[1], new) and not state.layout.complete(key[1], old)
-        if newly and not page.written and page.level is Level.GPU:  # R2.1: a stale page may have been evicted before
+        if newly and not page.written and (among is None or page.id in among):
             state = write_of(state, r, page)
             if stale(state, r, key):  # R7.4: what is written to it is work before its release, too
                 state = unlock(state, r, page)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgpu.adapter.order import StepMarks
+from kvgpu.core import WriteTarget
 from kvgpu.manager import Manager
-from kvgpu.payloads import WriteTarget
 from kvgpu.request import Request
 from spec.payload import Content, expand, next_content, seed_content
 
@@ -31,12 +31,8 @@ class Payloads:
         return self._manager
 
     def bind(self, manager: Manager) -> None:
-        """The manager whose pages are written; its payload hook is ``became_history``."""
+        """The manager whose pages are written; its payload hook is ``write``."""
         self._manager = manager
-
-    def became_history(self, request: Request, first: int, end: int) -> None:
-        """Write the blocks ``first..end-1`` that nobody has written, as they become complete history."""
-        self.write(request, self.manager.unwritten(request, first, end))
 
     def write(self, request: Request, targets: Sequence[WriteTarget]) -> None:
         """Write whole pages on the request's stream, with contents that belong to it."""

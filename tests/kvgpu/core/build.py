@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvgpu.core import WriteTarget
 from kvgpu.device.api import Stream
 from kvgpu.device.sim import SimDevice, SimOptions
 from kvgpu.manager import Manager
@@ -86,8 +88,7 @@ def bench(config: ManagerConfig, poison: bool = False) -> Bench:
     """A manager whose complete history is written with contents of its request, block and group."""
     device = SimDevice(SimOptions(poison=poison))
 
-    def write(request: Request, first: int, end: int) -> None:
-        targets = manager.unwritten(request, first, end)
+    def write(request: Request, targets: Sequence[WriteTarget]) -> None:
         manager.write_payloads(
             request, [(target, payload(manager, request.name, target.group, target.block)) for target in targets]
         )

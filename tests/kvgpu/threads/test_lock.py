@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
+from kvgpu.core import PayloadHook, WriteTarget
 from kvgpu.device.sim import SimDevice
 from kvgpu.locks import LockUpgrade, ManagerLock, Mode, Moment
 from kvgpu.manager import Manager
@@ -77,7 +78,7 @@ def held(taken: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
         thread.join()
 
 
-def a_manager(payload_hook: Callable[[Request, int, int], None] | None = None) -> tuple[Manager, Request]:
+def a_manager(payload_hook: PayloadHook | None = None) -> tuple[Manager, Request]:
     """A manager, and an active request of one block."""
     layer = LayerConfig(name="main", buffers=(BufferConfig(role="key", bytes=64, sparse=True),))
     levels = (LevelConfig(kind=LevelKind.GPU, slots=4), LevelConfig(kind=LevelKind.HOST, slots=4))
@@ -105,7 +106,7 @@ def test_a_snapshot_waits_while_another_thread_is_in_a_shared_call() -> None:
 def test_a_read_waits_while_a_change_is_under_way_and_sees_all_of_it() -> None:
     inside, leave = threading.Event(), threading.Event()
 
-    def hook(_request: Request, _first: int, _end: int) -> None:
+    def hook(_request: Request, _targets: Sequence[WriteTarget]) -> None:
         inside.set()
         assert leave.wait(LONG)
 
