@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from bench.publication import TOKENS, config, forget_shown
-from kvgpu.batch import Batch
+from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
 

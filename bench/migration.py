@@ -6,14 +6,14 @@ import ctypes
 from dataclasses import dataclass
 
 import numpy as np
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 from bench.timing import Clock
 from kvgpu.device.api import Device
 from kvgpu.device.cuda.driver import checked, driver
-from kvgpu.kernels import blocks_for
 from kvgpu.manager import Manager
-from kvgpu.migration import Copier, Side
-from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
+from kvgpu.storage.copier import Copier, Side
+from kvgpu.storage.copy_kernels import blocks_for
 
 PAGES = 2048
 SIZES = (4 << 10, 64 << 10, 256 << 10)

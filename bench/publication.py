@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
-from kvgpu.batch import Batch
+from kvgpu.batch.batch import Batch
+from kvgpu.batch.publication import publication
 from kvgpu.device.api import Device, Memory, Stream
 from kvgpu.manager import Manager
-from kvgpu.packing.packer import Packer
-from kvgpu.publication import publication
-from kvgpu.request import Request
-from kvgpu.row_words import View
-from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
+from kvgpu.requests.request import Request
+from kvgpu.requests.row_words import View
+from kvgpu.upload.packing.packer import Packer
 
 TOKENS = 64
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from kvspec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, ManagerConfig
+
 from kvgpu.errors import ConfigurationError, OutOfRange
-from spec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, ManagerConfig
 
 POOL_ALIGN = 256
 """Bytes to which each pool of a pool group is aligned in its memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from spec.errors import ErrorKind
+from kvspec.errors import ErrorKind
 
 
 class ConfigurationError(ValueError):

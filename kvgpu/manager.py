@@ -13,24 +13,25 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from kvspec.config import DEFAULT_PRIORITY, ManagerConfig
 
-from kvgpu import committing, growth, inspection, lifecycle, payloads, seeding
 from kvgpu.config import Layout, SlotKey, build_layout
-from kvgpu.core import PayloadHook, TreeListener, WriteTarget, build_core
-from kvgpu.counters import CounterView
 from kvgpu.device.api import Access, Device, DeviceError, Graph, Memory, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
-from kvgpu.faults import FaultPlan
-from kvgpu.fences import Fence, FenceTable, Point
-from kvgpu.inspection import PageInfo, PoolInfo
-from kvgpu.kernels import COPY_PAGES, COPY_PAGES_ARRAYS
 from kvgpu.locks import ManagerLock
-from kvgpu.pages import PageTable
-from kvgpu.payloads import PageRead
-from kvgpu.pools import FREE, TAKEN, SlotPool
-from kvgpu.publish_kernels import SCATTER, SCATTER_ARRAYS
-from kvgpu.request import Membership, Request, Snapshot, take_snapshot
-from spec.config import DEFAULT_PRIORITY, ManagerConfig
+from kvgpu.operations import commit as committing
+from kvgpu.operations import growth, inspection, lifecycle, payloads, seeding
+from kvgpu.operations.inspection import PageInfo, PoolInfo
+from kvgpu.operations.payloads import PageRead
+from kvgpu.operations.state import PayloadHook, TreeListener, WriteTarget, build_core
+from kvgpu.requests.request import Membership, Request, Snapshot, take_snapshot
+from kvgpu.storage.copy_kernels import COPY_PAGES, COPY_PAGES_ARRAYS
+from kvgpu.storage.counters import CounterView
+from kvgpu.storage.faults import FaultPlan
+from kvgpu.storage.fences import Fence, FenceTable, Point
+from kvgpu.storage.pages import PageTable
+from kvgpu.storage.pools import FREE, TAKEN, SlotPool
+from kvgpu.upload.scatter_kernels import SCATTER, SCATTER_ARRAYS
 
 
 class Manager:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvspec import ops
+from kvspec.observation import BAD
+
 from kvref.failure import invalid, logic
 from kvref.lookup import any_batch, any_request, live, open_batch
 from kvref.order import Work
@@ -20,8 +23,6 @@ from kvref.state import (
     put_request,
     snapshot,
 )
-from spec import ops
-from spec.observation import BAD
 
 
 def make_batch(state: State, op: ops.MakeBatch) -> tuple[State, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spec.errors import ErrorKind
+from kvspec.errors import ErrorKind
 
 if TYPE_CHECKING:
     from kvref.state import State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spec.config import LayerConfig, LayerKind, Level, ManagerConfig
+from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig
 
 Place = tuple[Level, int]
 """A pool group: its level and its number on that level (R1.6)."""

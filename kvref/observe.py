@@ -1,15 +1,8 @@
-"""What can be seen of a state (`spec.observation`): every view is computed from the state."""
+"""What can be seen of a state (`kvspec.observation`): every view is computed from the state."""
 
 from __future__ import annotations
 
-from kvref.batch import dirty_rows
-from kvref.eviction import evictable
-from kvref.order import Work as Node
-from kvref.order import pending, view
-from kvref.queries import since_reset
-from kvref.state import Batch, Page, Read, Request, Snapshot, State, Upload, batch_of, keepers, owners, snapshot, status
-from kvref.tree import prefix
-from spec.observation import (
+from kvspec.observation import (
     BatchView,
     Observation,
     Order,
@@ -23,6 +16,14 @@ from spec.observation import (
     TableWords,
     TreeBlockView,
 )
+
+from kvref.batch import dirty_rows
+from kvref.eviction import evictable
+from kvref.order import Work as Node
+from kvref.order import pending, view
+from kvref.queries import since_reset
+from kvref.state import Batch, Page, Read, Request, Snapshot, State, Upload, batch_of, keepers, owners, snapshot, status
+from kvref.tree import prefix
 
 
 def observe(state: State) -> Observation:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvspec.observation import Order
+
 from kvref.maps import Map
-from spec.observation import Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
+from kvspec.config import Level
+from kvspec.payload import Content, next_content
+
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join, pending
 from kvref.state import (
@@ -22,8 +25,6 @@ from kvref.state import (
     put_request,
     stale,
 )
-from spec.config import Level
-from spec.payload import Content, next_content
 
 
 def follow(state: State, stream: str | None, *works: Work) -> State:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvspec import ops
+
 from kvref.batch import need_published, no_capture, put_batch
 from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import Place
@@ -12,7 +14,6 @@ from kvref.order import join
 from kvref.pages import fence_slot, follow, submit_visible
 from kvref.requests import need_beam
 from kvref.state import Batch, Read, State, batch_of, mapped, owners, place_of
-from spec import ops
 
 
 def read_page(state: State, op: ops.ReadPage) -> tuple[State, None]:

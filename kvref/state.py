@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from kvspec.config import Level
+from kvspec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
+from kvspec.ops import Direction
+from kvspec.payload import Content
+
 from kvref.layout import Layout, Place
 from kvref.maps import Map
 from kvref.order import NOTHING, Stream, Work
-from spec.config import Level
-from spec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
-from spec.ops import Direction
-from spec.payload import Content
 
 Key: TypeAlias = tuple[int, int, int]
 """A page's place in a request: layer group, block, beam row."""

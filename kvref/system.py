@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kvspec.observation import Observation
+from kvspec.ops import VERBS, Operation
+from kvspec.system import Outcome, Setup
+
 from kvref.observe import observe
 from kvref.step import initial, step
-from spec.observation import Observation
-from spec.ops import VERBS, Operation
-from spec.system import Outcome, Setup
 
 
 class Reference:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 import tiny_manager as tiny
-
-from spec.adapter import Batch, Facts, Page, Request, Tables, adapter
-from spec.config import LayerKind, ManagerConfig, group_names
-from spec.errors import ErrorKind
-from spec.refs import group_shapes
-from spec.system import Setup
+from kvspec.adapter import Batch, Facts, Page, Request, Tables, adapter
+from kvspec.config import LayerKind, ManagerConfig, group_names
+from kvspec.errors import ErrorKind
+from kvspec.refs import group_shapes
+from kvspec.system import Setup
 
 T = TypeVar("T")
 TIERS = {tiny.FAST: "gpu", tiny.STORE: "host"}

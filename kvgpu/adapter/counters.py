@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvgpu.counters import CounterView
-from spec.observation import Counters, GroupCounters
+from kvspec.observation import Counters, GroupCounters
+
+from kvgpu.storage.counters import CounterView
 
 
 def counters(groups: Sequence[str], view: CounterView) -> Counters:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from kvspec.config import LevelKind
+from kvspec.refs import RefError, one_group
+
 from kvgpu.adapter.reads import Graph, Read
-from kvgpu.batch import Batch
+from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from kvgpu.manager import Manager
-from kvgpu.request import Request, Snapshot
-from spec.config import LevelKind
-from spec.refs import RefError, one_group
+from kvgpu.requests.request import Request, Snapshot
 
 ThingT = TypeVar("ThingT")
 

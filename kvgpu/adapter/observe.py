@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvgpu.adapter.counters import counters
-from kvgpu.adapter.order import Orders
-from kvgpu.adapter.reads import Read
-from kvgpu.adapter.run import Run
-from kvgpu.adapter.tables import batch_view
-from kvgpu.adapter.tree import TreeLog
-from kvgpu.fences import Fence
-from kvgpu.inspection import PageInfo
-from kvgpu.request import Request, Snapshot
-from spec.config import Level
-from spec.observation import (
+from kvspec.config import Level
+from kvspec.observation import (
     Observation,
     Order,
     PageRef,
@@ -26,6 +17,16 @@ from spec.observation import (
     SnapshotView,
     TreeBlockView,
 )
+
+from kvgpu.adapter.counters import counters
+from kvgpu.adapter.order import Orders
+from kvgpu.adapter.reads import Read
+from kvgpu.adapter.run import Run
+from kvgpu.adapter.tables import batch_view
+from kvgpu.adapter.tree import TreeLog
+from kvgpu.operations.inspection import PageInfo
+from kvgpu.requests.request import Request, Snapshot
+from kvgpu.storage.fences import Fence
 
 
 def observe(run: Run, tree: TreeLog) -> Observation:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kvgpu import executor
+from kvspec import ops
+from kvspec.system import OffsetTable
+
 from kvgpu.adapter.run import Handlers, Run
-from kvgpu.batch import Batch, check_shape
+from kvgpu.batch.batch import Batch, check_shape
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import LogicError, OutOfPages
-from spec import ops
-from spec.system import OffsetTable
+from kvgpu.serving import executor
 
 
 def _make(run: Run, op: ops.MakeBatch) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kvgpu import executor
+from kvspec import ops
+
 from kvgpu.adapter.run import Handlers, Run
-from spec import ops
+from kvgpu.serving import executor
 
 
 def _create(run: Run, op: ops.Create) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
+from kvspec.observation import Order
+
 from kvgpu.device.api import Device, Event, Gate, Position, Stream
-from spec.observation import Order
 
 
 class Gates:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvspec.payload import Content, expand, next_content, seed_content
+
 from kvgpu.adapter.order import StepMarks
-from kvgpu.core import WriteTarget
 from kvgpu.manager import Manager
-from kvgpu.request import Request
-from spec.payload import Content, expand, next_content, seed_content
+from kvgpu.operations.state import WriteTarget
+from kvgpu.requests.request import Request
 
 
 class Payloads:

@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from kvgpu.batch import Batch
+from kvgpu.batch.batch import Batch
+from kvgpu.batch.export import ExportedArray
 from kvgpu.device import api
 from kvgpu.device.api import Access, Device, Event, Memory, Position, Stream
 from kvgpu.errors import LogicError
-from kvgpu.export import ExportedArray
 
 Words = tuple[tuple[int, ...], ...]
 

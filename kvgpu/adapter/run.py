@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from kvspec.ops import Operation
+from kvspec.system import Value
+
 from kvgpu.adapter.names import Names
 from kvgpu.adapter.order import Gates, StepMarks
 from kvgpu.adapter.payloads import Payloads
 from kvgpu.adapter.reads import Reader
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
-from spec.ops import Operation
-from spec.system import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kvgpu.core import TreeEvent
+from kvspec import observation
+from kvspec.config import Level
+
 from kvgpu.manager import Manager
-from spec import observation
-from spec.config import Level
+from kvgpu.operations.state import TreeEvent
 
 
 class TreeLog:

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from spec.adapter import AdapterError, Batch, Facts, Page, Request, Tables, adapter, observation, plain
-from spec.config import Level, ManagerConfig
-from spec.errors import ErrorKind
-from spec.language import load_file
-from spec.observation import BAD, Order, PageStatus
-from spec.ops import Create, Resize, Sync
-from spec.scenario import Scenario
-from spec.system import Setup
+from kvspec.adapter import AdapterError, Batch, Facts, Page, Request, Tables, adapter, observation, plain
+from kvspec.config import Level, ManagerConfig
+from kvspec.errors import ErrorKind
+from kvspec.language import load_file
+from kvspec.observation import BAD, Order, PageStatus
+from kvspec.ops import Create, Resize, Sync
+from kvspec.scenario import Scenario
+from kvspec.system import Setup
 
 CONFIG = ManagerConfig.model_validate(
     {

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 ARGS = ("run", "--system", "tiny_adapter:TinySystem", "--jobs", "1")
 
 

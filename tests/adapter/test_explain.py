@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 
 
 def explain(*args: str, code: int = 0) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 ODD = '<script>alert("odd")</script> & co'
 
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import pytest
+from kvspec.config import Level
+from kvspec.harness.compare import RULES
+from kvspec.harness.difference import Verdict
+from kvspec.harness.expectations import EVALUATORS
+from kvspec.harness.replay import Named, replay
+from kvspec.harness.systems import SystemNotFound, find_system, unobserved_by
+from kvspec.harness.unobserved import ASPECTS, not_compared
+from kvspec.observation import GroupCounters, Observation, Order, PageView, RequestView, Stored, TreeBlockView
+from kvspec.ops import VERBS
+from kvspec.scenario import Expect
 
-from spec.config import Level
-from spec.harness.compare import RULES
-from spec.harness.difference import Verdict
-from spec.harness.expectations import EVALUATORS
-from spec.harness.replay import Named, replay
-from spec.harness.systems import SystemNotFound, find_system, unobserved_by
-from spec.harness.unobserved import ASPECTS, not_compared
-from spec.observation import GroupCounters, Observation, Order, PageView, RequestView, Stored, TreeBlockView
-from spec.ops import VERBS
-from spec.scenario import Expect
 from tests.harness.rich import Numbers, script, steps
 from tests.harness.scripted import Scripted, scenario
 

@@ -6,9 +6,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from kvspec.observation import Observation
+from kvspec.system import Setup
+
 from kvref.system import Reference
-from spec.observation import Observation
-from spec.system import Setup
 
 
 class KeepsSlots(Reference):

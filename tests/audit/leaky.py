@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvspec import ops
+from kvspec.errors import ErrorKind
+from kvspec.observation import Observation
+from kvspec.system import Outcome, Setup
+
 from kvref.system import Reference
-from spec import ops
-from spec.errors import ErrorKind
-from spec.observation import Observation
-from spec.system import Outcome, Setup
 
 
 def _failed(outcome: Outcome) -> bool:

@@ -2,9 +2,10 @@
 
 import os
 
+from kvspec.ops import Operation
+from kvspec.system import DeviceLimit, Outcome, Setup
+
 from kvref.system import Reference
-from spec.ops import Operation
-from spec.system import DeviceLimit, Outcome, Setup
 
 
 class Dies(Reference):

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from spec.audit.ending import Ending, SideEnding, ending_differences
-from spec.observation import PageRef
-from spec.payload import Content
+from kvspec.audit.ending import Ending, SideEnding, ending_differences
+from kvspec.observation import PageRef
+from kvspec.payload import Content
 
 KEY = ("kv", PageRef("a", "kv", 0), 0)
 SIDE = SideEnding(

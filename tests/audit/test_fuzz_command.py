@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from kvspec.cli import fuzz as command
+from kvspec.cli.main import app
+from kvspec.language import load_file
 from typer.testing import CliRunner, Result
-
-from spec.cli import fuzz as command
-from spec.cli.main import app
-from spec.language import load_file
 
 
 def fuzz(*args: str) -> Result:

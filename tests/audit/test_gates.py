@@ -9,21 +9,20 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from kvspec.audit.gates import MOST, completed, has_gates, orders, permute
+from kvspec.cli.main import app
+from kvspec.harness.difference import Verdict
+from kvspec.harness.replay import Named
+from kvspec.harness.select import scenario_id
+from kvspec.harness.systems import capabilities, find_system
+from kvspec.language import load_file, load_paths
+from kvspec.observation import Observation
+from kvspec.ops import OpenGate, Operation
+from kvspec.payload import Content
+from kvspec.scenario import Scenario
+from kvspec.suite import scenario_files, suite_path
+from kvspec.system import Outcome, Setup, System
 from typer.testing import CliRunner
-
-from spec.audit.gates import MOST, completed, has_gates, orders, permute
-from spec.cli.main import app
-from spec.harness.difference import Verdict
-from spec.harness.replay import Named
-from spec.harness.select import scenario_id
-from spec.harness.systems import capabilities, find_system
-from spec.language import load_file, load_paths
-from spec.observation import Observation
-from spec.ops import OpenGate, Operation
-from spec.payload import Content
-from spec.scenario import Scenario
-from spec.suite import scenario_files, suite_path
-from spec.system import Outcome, Setup, System
 
 HEAD = """
 kvspec: 1

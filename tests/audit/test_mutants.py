@@ -9,22 +9,22 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from kvspec.audit.mutants import Hunt, Mutant, check_alone, compare_broken, find_mutants, hunt
+from kvspec.cli.main import app
+from kvspec.cli.mutants import OPTIONS
+from kvspec.harness.difference import Verdict
+from kvspec.harness.replay import Named, replay
+from kvspec.harness.systems import find_system, setup_for
+from kvspec.language import load_file, load_paths
+from kvspec.scenario import Scenario
+from kvspec.suite import scenario_files, suite_path
 from typer.testing import CliRunner
 
 from kvgpu.adapter.options import make_device
 from kvgpu.device.api import Site
 from kvgpu.device.sim import SimDevice
-from kvgpu.mutant_guards import PLACES
-from kvgpu.mutants import PACKAGE, SITES, UNREACHED, mutants, unnamed_dropped, unnamed_waits
-from spec.audit.mutants import Hunt, Mutant, check_alone, compare_broken, find_mutants, hunt
-from spec.cli.main import app
-from spec.cli.mutants import OPTIONS
-from spec.harness.difference import Verdict
-from spec.harness.replay import Named, replay
-from spec.harness.systems import find_system, setup_for
-from spec.language import load_file, load_paths
-from spec.scenario import Scenario
-from spec.suite import scenario_files, suite_path
+from kvgpu.testing.guards import PLACES
+from kvgpu.testing.mutants import PACKAGE, SITES, UNREACHED, mutants, unnamed_dropped, unnamed_waits
 
 TABLE = Path(__file__).parents[2] / "docs" / "mutants.md"
 GUARDS = 25

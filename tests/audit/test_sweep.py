@@ -6,17 +6,16 @@ import zlib
 from pathlib import Path
 
 import pytest
+from kvspec.audit.injections import Injection, InjectionError
+from kvspec.audit.matrix import reasons
+from kvspec.audit.sweep import Swept
+from kvspec.audit.sweeping import Sweeping, sweeper
+from kvspec.cli.main import app
+from kvspec.language import load_file
+from kvspec.language.loader import read_bytes
+from kvspec.scenario import Scenario
+from kvspec.suite import scenario_files, suite_path
 from typer.testing import CliRunner
-
-from spec.audit.injections import Injection, InjectionError
-from spec.audit.matrix import reasons
-from spec.audit.sweep import Swept
-from spec.audit.sweeping import Sweeping, sweeper
-from spec.cli.main import app
-from spec.language import load_file
-from spec.language.loader import read_bytes
-from spec.scenario import Scenario
-from spec.suite import scenario_files, suite_path
 
 SHARE = 3
 """One injection in so many is made here; the command makes all of them."""

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvspec.audit.vacuity import Audited, audit, changes
+from kvspec.cli.main import app
+from kvspec.harness import expectations
+from kvspec.harness.checks import Check, check
+from kvspec.harness.systems import find_system
+from kvspec.language import load_file
+from kvspec.suite import scenario_files, suite_path
 from typer.testing import CliRunner
-
-from spec.audit.vacuity import Audited, audit, changes
-from spec.cli.main import app
-from spec.harness import expectations
-from spec.harness.checks import Check, check
-from spec.harness.systems import find_system
-from spec.language import load_file
-from spec.suite import scenario_files, suite_path
 
 FILES = scenario_files([suite_path()])
 
@@ -86,7 +85,7 @@ def test_an_expectation_that_cannot_fail_is_found(path: Path, monkeypatch: pytes
 
 
 def test_a_returned_value_that_is_never_looked_at_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spec.audit.vacuity.compare_outcomes", lambda comparison: iter(()))
+    monkeypatch.setattr("kvspec.audit.vacuity.compare_outcomes", lambda comparison: iter(()))
     assert {survivor.path for survivor in _audit(path).survivors} == {("returns",), ("raises",)}
 
 

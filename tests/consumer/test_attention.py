@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import kvgpu.adapter.payloads
-from kvgpu.consumer import SparseAttention
 from kvgpu.device.open import why_no_gpu
 from kvgpu.errors import InvalidArgument, OutOfRange
-from kvgpu.executor import Executor
+from kvgpu.serving.consumer import SparseAttention
+from kvgpu.serving.executor import Executor
 from tests.consumer.workload import Workload, decoding, floats
 
 STEPS = 200

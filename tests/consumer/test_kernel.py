@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.consumer_kernels import ATTEND, LANES
+from kvgpu.serving.consumer_kernels import ATTEND, LANES
 
 CASES = [
     # tokens per block, key dim, value dim, lengths by row

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from kvgpu.consumer import SparseAttention
-from kvgpu.device.api import Stream
-from kvgpu.system import Implementation
-from spec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
-from spec.harness.systems import find_system
-from spec.observation import Observation, RequestStatus
-from spec.ops import (
+from kvspec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
+from kvspec.harness.systems import find_system
+from kvspec.observation import Observation, RequestStatus
+from kvspec.ops import (
     Add,
     Close,
     Commit,
@@ -28,8 +24,12 @@ from spec.ops import (
     Suspend,
     Write,
 )
-from spec.payload import Content
-from spec.system import Setup, System, Value
+from kvspec.payload import Content
+from kvspec.system import Setup, System, Value
+
+from kvgpu.adapter.system import Implementation
+from kvgpu.device.api import Stream
+from kvgpu.serving.consumer import SparseAttention
 
 TOKENS_PER_BLOCK = 4
 KEY_DIM = 16

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spec.config import Level
-from spec.observation import (
+from kvspec.config import Level
+from kvspec.observation import (
     BatchView,
     Counters,
     GroupCounters,
@@ -28,10 +28,11 @@ from spec.observation import (
     TableWords,
     TreeBlockView,
 )
-from spec.ops import CloseGate, MakeBatch, Operation, Publish, ReadPage, ReadTable, Sync, TakeSnapshot
-from spec.payload import Content, expand, seed_content
-from spec.scenario import Step
-from spec.system import Outcome
+from kvspec.ops import CloseGate, MakeBatch, Operation, Publish, ReadPage, ReadTable, Sync, TakeSnapshot
+from kvspec.payload import Content, expand, seed_content
+from kvspec.scenario import Step
+from kvspec.system import Outcome
+
 from tests.harness.scripted import step
 
 BYTES = {"main": 64, "index": 32}

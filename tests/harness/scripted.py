@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
-from spec.errors import ErrorKind
-from spec.harness.difference import Result
-from spec.harness.replay import Named, replay
-from spec.observation import Observation
-from spec.ops import VERBS, Operation
-from spec.scenario import UNSET, Expect, Position, Scenario, Step
-from spec.system import Outcome, Setup
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
+from kvspec.errors import ErrorKind
+from kvspec.harness.difference import Result
+from kvspec.harness.replay import Named, replay
+from kvspec.observation import Observation
+from kvspec.ops import VERBS, Operation
+from kvspec.scenario import UNSET, Expect, Position, Scenario, Step
+from kvspec.system import Outcome, Setup
 
 HERE = Position(Path("scripted.yaml"), 1, 1)
 

@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any
 
-from spec.config import Level
-from spec.observation import Order, PageRef
-from spec.payload import Content
+from kvspec.config import Level
+from kvspec.observation import Order, PageRef
+from kvspec.payload import Content
 
 Path = tuple[str, ...]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from spec.errors import ErrorKind
-from spec.harness.difference import Kind, Result, Verdict
-from spec.harness.replay import Named, replay
-from spec.harness.report import failure_report, plain, reproduce_command
-from spec.harness.systems import find_system
-from spec.language import load_file
-from spec.scenario import Expect
+from kvspec.errors import ErrorKind
+from kvspec.harness.difference import Kind, Result, Verdict
+from kvspec.harness.replay import Named, replay
+from kvspec.harness.report import failure_report, plain, reproduce_command
+from kvspec.harness.systems import find_system
+from kvspec.language import load_file
+from kvspec.scenario import Expect
 
 CORPORA = Path(__file__).parent.parent / "corpora"
 FAIL = sorted((CORPORA / "valid_fail").glob("*.yaml"))

@@ -3,9 +3,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-
-from spec.harness.order import fence_problems, order_problems
-from spec.observation import Order
+from kvspec.harness.order import fence_problems, order_problems
+from kvspec.observation import Order
 
 
 def _order(gates: str = "", **after: int) -> Order:

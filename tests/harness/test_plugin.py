@@ -27,7 +27,7 @@ INSTALLED = any(point.name == "kvspec" for point in entry_points(group="pytest11
 
 
 def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    plugin = [] if INSTALLED else ["-p", "spec.plugin"]
+    plugin = [] if INSTALLED else ["-p", "kvspec.plugin"]
     systems = ["--kvspec-system", "kvref.system:Reference", "--kvspec-against", "kvref.system:Reference"]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from kvspec.config import Level
+from kvspec.harness.difference import Failure, Kind, Result, Verdict
+from kvspec.harness.replay import Named, replay
+from kvspec.observation import GroupCounters, Observation, Order
+from kvspec.ops import OpenGate, Operation, Resume, Sync
+from kvspec.payload import Content
+from kvspec.scenario import Expect
+from kvspec.system import DeviceLimit, Outcome, Setup
 
-from spec.config import Level
-from spec.harness.difference import Failure, Kind, Result, Verdict
-from spec.harness.replay import Named, replay
-from spec.observation import GroupCounters, Observation, Order
-from spec.ops import OpenGate, Operation, Resume, Sync
-from spec.payload import Content
-from spec.scenario import Expect
-from spec.system import DeviceLimit, Outcome, Setup
 from tests.harness.rich import Numbers, script, steps
 from tests.harness.scripted import Scripted, play, scenario, step
 

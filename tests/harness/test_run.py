@@ -11,19 +11,19 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from kvspec.cli.listing import print_results
+from kvspec.harness.replay import Named, replay
+from kvspec.harness.systems import find_system
+from kvspec.language import load_file
+from kvspec.ops import Operation, Resize
+from kvspec.system import Outcome, Setup
 from rich.console import Console
 from rich.text import Text
 
 from kvref.system import Reference
-from spec.cli.listing import print_results
-from spec.harness.replay import Named, replay
-from spec.harness.systems import find_system
-from spec.language import load_file
-from spec.ops import Operation, Resize
-from spec.system import Outcome, Setup
 
 ROOT = Path(__file__).parents[2]
-RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 REF = "kvref.system:Reference"
 GOOD = """\
 kvspec: 1

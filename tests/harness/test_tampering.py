@@ -8,18 +8,18 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from kvspec import observation
+from kvspec.errors import ErrorKind
+from kvspec.harness.difference import Kind, Result, Verdict
+from kvspec.harness.replay import Named
+from kvspec.harness.replay import replay as replayed
+from kvspec.harness.systems import find_system, setup_for
+from kvspec.language import load_file
+from kvspec.observation import Counters, GroupCounters, Observation
+from kvspec.payload import Content
+from kvspec.scenario import Scenario, Step
+from kvspec.system import OffsetTable, Outcome
 
-from spec import observation
-from spec.errors import ErrorKind
-from spec.harness.difference import Kind, Result, Verdict
-from spec.harness.replay import Named
-from spec.harness.replay import replay as replayed
-from spec.harness.systems import find_system, setup_for
-from spec.language import load_file
-from spec.observation import Counters, GroupCounters, Observation
-from spec.payload import Content
-from spec.scenario import Scenario, Step
-from spec.system import OffsetTable, Outcome
 from tests.harness.rich import Numbers, script, steps
 from tests.harness.scripted import Scripted, play
 from tests.harness.tamper import tamperings

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kvspec.config import Level
+from kvspec.errors import ErrorKind
+from kvspec.observation import Order, PageView, SnapshotView
+
 from kvref.system import Reference
-from spec.config import Level
-from spec.errors import ErrorKind
-from spec.observation import Order, PageView, SnapshotView
 from tests.kvref.driving import apply, reference, run
 
 MANAGER = """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kvspec.config import Level
+from kvspec.errors import ErrorKind
+
 from kvref.system import Reference
-from spec.config import Level
-from spec.errors import ErrorKind
 from tests.kvref.driving import apply, levels, reference, run
 
 ONE_GROUP = """

@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from kvspec.cli.main import COMMANDS, app
+from kvspec.language.schema import schema_text
+from kvspec.rules import load_rules, parse_rules, rule_ids
+from kvspec.suite import says_kvspec, scenario_files, suite_path
 from typer.testing import CliRunner
-
-from spec.cli.main import COMMANDS, app
-from spec.language.schema import schema_text
-from spec.rules import load_rules, parse_rules, rule_ids
-from spec.suite import says_kvspec, scenario_files, suite_path
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\
@@ -25,7 +24,7 @@ manager: {tokens_per_block: 4, levels: [{kind: gpu, slots: 4}], layers: [{name: 
 steps:
   - create: a
 """
-RUN = "import sys; from spec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
+RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 
 
 def kvspec(*args: str) -> subprocess.CompletedProcess[str]:
@@ -121,7 +120,7 @@ FEW = "scenarios/decode"  # the whole suite takes as long as it is large
 @pytest.mark.parametrize("args", [["--help"], ["check", "--help"], ["check", FEW], ["schema"], ["rules", FEW], ["run", "--help"]])
 def test_starts_without_what_is_slow_to_import(args: list[str]) -> None:
     code = (
-        "import sys\nfrom spec.cli.main import main\n"
+        "import sys\nfrom kvspec.cli.main import main\n"
         f"sys.argv = ['kvspec', *{args!r}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "slow = {'numpy', 'numba', 'torch', 'kvref', 'kvgpu'} & set(sys.modules)\n"
@@ -195,11 +194,11 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_an_interrupt_and_a_mistake_of_ours_show_no_traceback(good: Path) -> None:
     for raised, code in [("KeyboardInterrupt", 130), ("ValueError('a\\nb')", 70)]:
         script = (
-            "import sys, spec.cli.check as c\n"
+            "import sys, kvspec.cli.check as c\n"
             f"def stop(*a, **k): raise {raised}\n"
             "c.read = stop\n"
             f"sys.argv = ['kvspec', 'check', {str(good)!r}]\n"
-            "from spec.cli.main import main\nmain()\n"
+            "from kvspec.cli.main import main\nmain()\n"
         )
         result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
         assert result.returncode == code

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from spec.language.loader import read
+from kvspec.language.loader import read
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpora" / "invalid").glob("*.yaml"))
 

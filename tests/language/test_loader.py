@@ -6,13 +6,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-
-from spec import ops
-from spec.errors import ErrorKind
-from spec.language import ScenarioFileError, load_file, load_paths
-from spec.language.loader import read, read_bytes
-from spec.language.reader import MAX_FILE_BYTES, MAX_NODES
-from spec.scenario import UNSET, Position, Scenario
+from kvspec import ops
+from kvspec.errors import ErrorKind
+from kvspec.language import ScenarioFileError, load_file, load_paths
+from kvspec.language.loader import read, read_bytes
+from kvspec.language.reader import MAX_FILE_BYTES, MAX_NODES
+from kvspec.scenario import UNSET, Position, Scenario
 
 PAGE = Path(__file__).parents[2] / "docs" / "scenario-language.md"
 MANAGER = """\

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from spec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, LevelKind, ManagerConfig
-from spec.observation import PageRef
-from spec.refs import (
+from kvspec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, LevelKind, ManagerConfig
+from kvspec.observation import PageRef
+from kvspec.refs import (
     GroupRef,
     RefError,
     Work,

@@ -9,11 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-
-from spec.language.schema import json_schema, schema_text
-from spec.ops import VERBS
-from spec.scenario import Expect
-from spec.suite import scenario_files, suite_path
+from kvspec.language.schema import json_schema, schema_text
+from kvspec.ops import VERBS
+from kvspec.scenario import Expect
+from kvspec.suite import scenario_files, suite_path
 
 ROOT = Path(__file__).parents[2]
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())

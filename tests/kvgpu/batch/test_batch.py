@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kvgpu.batch import Batch
+from kvgpu.batch.batch import Batch
 from kvgpu.device.sim import SimOptions
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from kvspec.config import ManagerConfig
 
-from kvgpu import runs, tables
-from kvgpu.batch import Batch
+from kvgpu import runs
+from kvgpu.batch.batch import Batch, tables
 from kvgpu.device.sim import SimDevice
 from kvgpu.errors import CopyFailed
 from kvgpu.manager import Manager
-from kvgpu.packing import gather
-from kvgpu.packing.form import CHANGE, MIXED, UNIT
-from kvgpu.packing.packer import Packer
-from kvgpu.request import Request
-from spec.config import ManagerConfig
+from kvgpu.requests.request import Request
+from kvgpu.upload.packing import gather
+from kvgpu.upload.packing.form import CHANGE, MIXED, UNIT
+from kvgpu.upload.packing.packer import Packer
 
 BLOCKS = 531
 CONFIG = {

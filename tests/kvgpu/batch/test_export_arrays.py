@@ -6,12 +6,12 @@ import weakref
 import numpy as np
 import pytest
 
-from kvgpu import dlpack
+from kvgpu.batch.batch import dlpack
+from kvgpu.batch.export import ExportedArray, TableStorage
 from kvgpu.device.api import Event
 from kvgpu.device.sim import SimDevice
-from kvgpu.export import ExportedArray, TableStorage
 from kvgpu.locks import ManagerLock
-from kvgpu.table_layout import TableLayout
+from kvgpu.upload.table_layout import TableLayout
 
 
 def storage_with_words(device: SimDevice) -> TableStorage:

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvgpu.packing import gather as module
-from kvgpu.packing import native_threads
-from kvgpu.packing.gather import UNKNOWN, Sources, gather
-from kvgpu.packing.native_threads import System
-from kvgpu.packing.plane_copy import ALIGNED, UNIT
+from kvgpu.upload.packing import gather as module
+from kvgpu.upload.packing import native_threads
+from kvgpu.upload.packing.gather import UNKNOWN, Sources, gather
+from kvgpu.upload.packing.native_threads import System
+from kvgpu.upload.packing.plane_copy import ALIGNED, UNIT
 
 EAGAIN = 11
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvgpu import publish_kernels
 from kvgpu.device.open import open_device, why_no_gpu
-from kvgpu.packing.form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
-from kvgpu.publish_kernels import BAD, SCATTER, SCATTER_ARRAYS, scatter_shape
-from kvgpu.table_layout import TableLayout
+from kvgpu.upload import scatter_kernels as publish_kernels
+from kvgpu.upload.packing.form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
+from kvgpu.upload.scatter_kernels import BAD, SCATTER, SCATTER_ARRAYS, scatter_shape
+from kvgpu.upload.table_layout import TableLayout
 
 SIMULATED_THREADS = 32
 """Of a block of threads, where each of them is simulated."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvgpu.core import WriteTarget
+from kvspec.config import LayerConfig, LevelConfig, LevelKind, ManagerConfig
+from kvspec.payload import Content, expand
+
 from kvgpu.device.api import Stream
 from kvgpu.device.sim import SimDevice, SimOptions
 from kvgpu.manager import Manager
-from kvgpu.request import Request
-from spec.config import LayerConfig, LevelConfig, LevelKind, ManagerConfig
-from spec.payload import Content, expand
+from kvgpu.operations.state import WriteTarget
+from kvgpu.requests.request import Request
 
 
 def layer(name: str, *sizes: int, sparse: bool = False, **more: object) -> LayerConfig:

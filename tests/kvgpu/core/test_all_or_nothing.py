@@ -6,7 +6,7 @@ import pytest
 
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import CopyFailed, LogicError, OutOfPages
-from kvgpu.request import Request
+from kvgpu.requests.request import Request
 from tests.kvgpu.core.build import Bench, bench, configuration, layer, payload
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kvgpu import kernels
 from kvgpu.config import PoolGroup
-from kvgpu.kernels import blocks_for, copy_pages_twin, descriptor_bytes, fill_descriptor, segment_words
+from kvgpu.storage import copy_kernels as kernels
+from kvgpu.storage.copy_kernels import blocks_for, copy_pages_twin, descriptor_bytes, fill_descriptor, segment_words
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kvspec.config import LevelConfig, LevelKind, ManagerConfig
 
 from kvgpu.config import build_layout
 from kvgpu.errors import ConfigurationError, OutOfRange
-from spec.config import LevelConfig, LevelKind, ManagerConfig
 from tests.kvgpu.core.build import configuration, layer
 
 

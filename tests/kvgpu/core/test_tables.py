@@ -9,11 +9,11 @@ import pytest
 
 from kvgpu.config import build_layout
 from kvgpu.device.sim import SimDevice
-from kvgpu.eviction import EvictionQueue
-from kvgpu.fences import EMPTY, FenceTable
-from kvgpu.pages import PageTable
-from kvgpu.pools import SlotPool
-from kvgpu.prefix_tree import PrefixTree
+from kvgpu.storage.eviction import EvictionQueue
+from kvgpu.storage.fences import EMPTY, FenceTable
+from kvgpu.storage.pages import PageTable
+from kvgpu.storage.pools import SlotPool
+from kvgpu.storage.prefix_tree import PrefixTree
 from tests.kvgpu.core.build import configuration, layer
 
 

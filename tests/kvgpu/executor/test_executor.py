@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
-from kvgpu.batch import Batch
+from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
 from kvgpu.device.sim import SimDevice
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
-from kvgpu.executor import Executor, Fate, Scheduled, Turn, admit_generation, dense_offsets
 from kvgpu.locks import Mode, Moment
 from kvgpu.manager import Manager
-from kvgpu.request import Request
-from spec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
+from kvgpu.requests.request import Request
+from kvgpu.serving.executor import Executor, Fate, Scheduled, Turn, admit_generation, dense_offsets
 
 SPARSE = (BufferConfig(role="key", bytes=64, sparse=True), BufferConfig(role="value", bytes=64, sparse=True))
 CONFIG = ManagerConfig(

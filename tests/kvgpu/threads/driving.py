@@ -8,17 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvgpu.batch import Batch
-from kvgpu.device.api import Stream
-from kvgpu.errors import CacheError
-from kvgpu.locks import Mode, Moment
-from kvgpu.manager import Manager
-from kvgpu.request import Request
-from spec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
-from spec.errors import ErrorKind
-from spec.harness.naming import Index
-from spec.observation import BAD, Observation, PageView, RequestStatus
-from spec.ops import (
+from kvspec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
+from kvspec.errors import ErrorKind
+from kvspec.harness.naming import Index
+from kvspec.observation import BAD, Observation, PageView, RequestStatus
+from kvspec.ops import (
     Add,
     Close,
     Commit,
@@ -32,7 +26,14 @@ from spec.ops import (
     Resume,
     Suspend,
 )
-from spec.payload import Content, expand
+from kvspec.payload import Content, expand
+
+from kvgpu.batch.batch import Batch
+from kvgpu.device.api import Stream
+from kvgpu.errors import CacheError
+from kvgpu.locks import Mode, Moment
+from kvgpu.manager import Manager
+from kvgpu.requests.request import Request
 
 TOKENS_PER_BLOCK = 4
 STORY = tuple(range(24))

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from kvspec.config import LevelKind
+from kvspec.harness.systems import find_system
+from kvspec.observation import PageStatus
+from kvspec.ops import MakeBatch, Operation, Publish, SeedPrefix
+from kvspec.system import Setup
 
-from kvgpu.system import Implementation
-from spec.config import LevelKind
-from spec.harness.systems import find_system
-from spec.observation import PageStatus
-from spec.ops import MakeBatch, Operation, Publish, SeedPrefix
-from spec.system import Setup
+from kvgpu.adapter.system import Implementation
 from tests.kvgpu.threads.driving import BLOCKS, CONFIG, ROWS, STORY, STREAMS, Driver, Log, end_state
 
 THREADS = 8

@@ -1,0 +1,1 @@
+"""Batches: stable rows, their tables on the device, publications and exports (section 8)."""

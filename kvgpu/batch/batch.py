@@ -1,0 +1,297 @@
+"""A batch: requests in rows that keep their number, and tables on the device at addresses that never change (section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvgpu.batch.batch_lengths import batch_lengths
+from kvgpu.batch.export import ExportedArray
+from kvgpu.batch.publication import publication
+from kvgpu.batch.table_reads import named_slots
+from kvgpu.batch.tables import Tables
+from kvgpu.device.api import Event, Stream
+from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
+from kvgpu.manager import Manager
+from kvgpu.requests.request import Request
+from kvgpu.requests.row_words import RowWords, View
+from kvgpu.storage.fences import Point
+from kvgpu.upload.table_layout import TableLayout
+
+NEVER = -2
+"""What a row that was never published has published. The others have the version of their member: no two requests share one."""
+EMPTY = -1
+"""What an empty row publishes."""
+
+
+def check_shape(name: str, rows: int, blocks: int, beam_width: int) -> None:
+    """Raise ``InvalidArgument`` for fewer than one row or block and for a beam width other than 1 (R8.1)."""
+    if rows < 1 or blocks < 1:
+        raise InvalidArgument(f"batch {name!r} needs at least one row and one block, got {rows} and {blocks} (R8.1)")
+    if beam_width != 1:
+        raise InvalidArgument(f"batch {name!r}: the beam width of a batch is 1, got {beam_width} (R8.1)")
+
+
+class Batch:
+    """Rows and blocks are fixed; so are the addresses of the tables while the batch lives (R8.1).
+
+    ``groups``: the layer groups that have tables: all but SSM groups (R1.3). ``tables``: the tables on the device.
+    """
+
+    def __init__(self, manager: Manager, name: str, rows: int, blocks: int, beam_width: int = 1, levels: bool = False) -> None:
+        """Make the tables, which read -1 and 0 until the first publication, and two staging buffers.
+
+        ``levels``: have a third table, ``page_level``. Raises ``InvalidArgument`` for fewer than one row or block and for a
+        beam width other than 1, and ``DeviceError`` if there is not enough memory (R8.1).
+        """
+        check_shape(name, rows, blocks, beam_width)
+        self.name = name
+        self.rows = rows
+        self.blocks = blocks
+        self._tokens = blocks * manager.layout.tokens_per_block
+        self.levels = levels
+        self.groups = tuple(group.number for group in manager.layout.groups if not group.ssm)
+        self._manager = manager
+        self._members: list[Request | None] = [None] * rows
+        self._written: list[int] = [NEVER] * rows
+        self._lengths, self._countable = [0] * rows, [0] * rows
+        self._views: list[View | None] = [None] * rows
+        self._open = True
+        with manager.exclusive():
+            self.tables = Tables(manager, name, TableLayout(len(self.groups), rows, blocks, levels))
+
+    # ---- membership (R8.2) ------------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._open
+
+    @property
+    def members(self) -> tuple[Request | None, ...]:
+        """The member of each row."""
+        return tuple(self._members)
+
+    def add(self, request: Request, row: int | None = None) -> int:
+        """Take a row, the given or the first free one, and return its number (R8.2)."""
+        with self._manager.exclusive():
+            self._must_be_open()
+            if request.manager is not self._manager or request.closed:
+                raise LogicError(
+                    f"request {request.name!r} is closed, or of another manager: it cannot join batch {self.name!r} (R8.2)"
+                )
+            if request.batch is self:
+                assert request.row is not None
+                if row is None or row == request.row:
+                    return request.row
+                raise LogicError(
+                    f"request {request.name!r} is in row {request.row} of {self.name!r}: remove it before taking row {row}"
+                )
+            if request.batch is not None:
+                raise LogicError(f"request {request.name!r} is in batch {request.batch.name!r}: remove it there first")
+            taken = self._row_for(request, row)
+            self._members[taken] = request
+            self._manager.join(request, self, taken)
+            return taken
+
+    def remove(self, request: Request) -> None:
+        """Free the row of a request; nothing for a request in no batch, ``LogicError`` for one in another (R8.2)."""
+        with self._manager.exclusive():
+            self._must_be_open()
+            if request.closed:
+                raise LogicError(f"request {request.name!r} is closed, which took it out of its batch (R3.13)")
+            if request.batch is None:
+                return
+            if request.batch is not self:
+                raise LogicError(f"request {request.name!r} is in batch {request.batch.name!r}, not in {self.name!r}")
+            assert request.row is not None
+            self._members[request.row] = None
+            self._manager.leave(request)
+
+    def member_closed(self, request: Request) -> None:
+        """A member was closed: its row is empty now (R8.2)."""
+        self._members[self._members.index(request)] = None
+
+    def close(self) -> None:
+        """Release the members without closing them, and the memory that no export holds. Idempotent (R8.2)."""
+        with self._manager.exclusive():
+            if not self._open:
+                return
+            self._open = False
+            for member in self._members:
+                if member is not None:
+                    self._manager.leave(member)
+            self._members = [None] * self.rows
+            self.tables.free()
+
+    def _row_for(self, request: Request, row: int | None) -> int:
+        if request.beam_width != 1:
+            raise InvalidArgument(
+                f"request {request.name!r} has beam width {request.beam_width}: a batch takes width 1 alone (R3.12)"
+            )
+        if row is None:
+            row = next((number for number, member in enumerate(self._members) if member is None), None)
+            if row is None:
+                raise InvalidArgument(f"batch {self.name!r} has no free row of {self.rows} (R8.2)")
+        elif not 0 <= row < self.rows:
+            raise InvalidArgument(f"batch {self.name!r} has rows 0 to {self.rows - 1}, not {row} (R8.2)")
+        elif (member := self._members[row]) is not None:
+            raise InvalidArgument(f"row {row} of batch {self.name!r} is taken by {member.name!r} (R8.2)")
+        self._must_fit(request)
+        return row
+
+    def _must_fit(self, request: Request) -> None:
+        if request.capacity > self._tokens:
+            raise InvalidArgument(
+                f"request {request.name!r} has {request.blocks} blocks, more than the {self.blocks} of batch {self.name!r}: "
+                f"shrink it or make a larger batch"
+            )
+
+    def _must_be_open(self) -> None:
+        if not self._open:
+            raise LogicError(f"batch {self.name!r} is closed (R8.2)")
+
+    def _no_capture(self, what: str) -> None:
+        stream = self._manager.capturing
+        if stream is not None:
+            raise LogicError(f"{what} of batch {self.name!r} during the capture on stream {stream.name!r}: end it first (R8.8)")
+
+    # ---- publication (R8.3-R8.7) --------------------------------------------------------------------------------------
+
+    def dirty_rows(self) -> tuple[int, ...]:
+        """The rows that would publish something else than they last did, ascending (R8.3)."""
+        with self._manager.shared():
+            return self._dirty_rows()
+
+    def _dirty_rows(self) -> tuple[int, ...]:
+        return tuple(row for row, member in enumerate(self._members) if self._shows(member) != self._written[row])
+
+    def _shows(self, member: Request | None) -> int:
+        return EMPTY if member is None else member.version
+
+    def publish(self, stream: Stream) -> tuple[int, ...]:
+        """Write the dirty rows into the tables, on ``stream``, and return their numbers, ascending (R8.4).
+
+        Raises ``LogicError`` (closed, in capture), ``InvalidArgument`` (a member larger than the batch), ``OutOfPages`` and
+        ``CopyFailed`` (R8.6).
+        """
+        with self._manager.exclusive():
+            self._must_be_open()
+            self._no_capture("publish")
+            for member in self._members:
+                if member is not None:
+                    self._must_fit(member)
+            self._manager.retry_deferred(member for member in self._members if member is not None)
+            rows = self._dirty_rows()
+            if rows:
+                self._upload(stream, rows)
+            elif self.tables.published is not None:
+                self._manager.wait(
+                    stream, (self.tables.published,), "R8.4 nothing dirty: the stream follows the last publication"
+                )
+            return rows
+
+    def wait_ready(self, stream: Stream) -> None:
+        """Order ``stream`` after the publication. ``LogicError`` while anything is unpublished, and in capture (R8.7)."""
+        with self._manager.exclusive():
+            published = self._last_publication()
+            self._no_capture("wait_ready")
+            self._manager.wait(stream, (published,), "R8.7 wait_ready: the publication")
+
+    def page_table(self, group: int) -> ExportedArray:
+        """The table int32 ``[rows, blocks]`` of a layer group: raw slots, BAD for none (R8.1)."""
+        return self.tables.page_table(self._place(group), self._publication_event)
+
+    def num_blocks(self, group: int) -> ExportedArray:
+        """The counts int32 ``[rows]`` of a layer group (R8.5)."""
+        return self.tables.num_blocks(self._place(group), self._publication_event)
+
+    def page_level(self, group: int) -> ExportedArray:
+        """The levels int8 ``[rows, blocks]`` of a layer group, -1 for none. ``LogicError`` for a batch without (R8.1)."""
+        place = self._place(group)
+        if not self.levels:
+            raise LogicError(f"batch {self.name!r} has no page_level: make it with levels=True")
+        return self.tables.page_level(place, self._publication_event)
+
+    def _place(self, group: int) -> int:
+        self._must_be_open()
+        if group not in self.groups:
+            raise OutOfRange(f"batch {self.name!r} has no tables of group {group}: it has those of {self.groups} (R1.3)")
+        return self.groups.index(group)
+
+    def _publication_event(self) -> Event:
+        with self._manager.exclusive():
+            return self._last_publication().event
+
+    def _last_publication(self) -> Point:
+        self._must_be_open()
+        dirty = self._dirty_rows()
+        if dirty or self.tables.published is None:
+            raise LogicError(f"rows {list(dirty)} of batch {self.name!r} are not published: publish first (R8.7)")
+        return self.tables.published
+
+    def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
+        members = [self._members[row] for row in rows]
+        before = [self._views[row] for row in rows]
+        fences, groups = self._manager.fences, len(self.groups)
+        shows = self.tables.publish(stream, rows, lambda packer: publication(rows, members, groups, before, fences, packer))
+        for row, member, length, countable, view in zip(rows, members, *shows, strict=True):
+            self._lengths[row], self._countable[row], self._views[row] = length, countable, view
+            self._written[row] = EMPTY if member is None else member.version
+            if member is not None:
+                member.acknowledged = member.version
+
+    # ---- readers and lengths (R7.7, R8.9) ----------------------------------------------------------------------------
+
+    def record_read(self, stream: Stream) -> None:
+        """Order what could disturb them after the reads so far on ``stream`` (R7.7).
+
+        That is: later table writes, later work of the active members' streams, later use of every slot that the tables name.
+        """
+        manager = self._manager
+        with manager.exclusive():
+            self._must_be_open()
+            self._no_capture("record_read")
+            reads = manager.record(stream, "R7.7 record_read: the reads of the tables so far")
+            self.tables.note_reads(reads)
+            for member in self._members:
+                if member is not None and member.active:
+                    assert member.stream is not None
+                    manager.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
+            rows = [words for row in range(self.rows) if (words := self.row_words(row)) is not None]
+            members = [member for member in self._members if member is not None]
+            manager.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
+
+    def resize(
+        self, capacities: Sequence[int | None] | None, histories: Sequence[int | None] | None, stream: Stream
+    ) -> tuple[bool | None, ...]:
+        """Resize every active member, then publish on ``stream`` (R8.9). Lists are by row, ``None`` keeps.
+
+        Returns each result, ``None`` for empty rows and suspended members. The errors of R8.9.
+        """
+        manager = self._manager
+        with manager.exclusive():
+            self._must_be_open()
+            self._no_capture("resize")
+            lengths = batch_lengths(self.name, self._members, self._tokens, capacities, histories)
+            results: list[bool | None] = []
+            refused: CopyFailed | None = None
+            for member, (capacity, history) in zip(self._members, lengths, strict=True):
+                if member is None or not member.active:
+                    results.append(None)
+                    continue
+                try:
+                    results.append(manager.resize(member, capacity, history))
+                except CopyFailed as error:
+                    results.append(None)
+                    refused = refused or error
+            self.publish(stream)
+            if refused is not None:
+                raise refused
+            return tuple(results)
+
+    # ---- for observers -----------------------------------------------------------------------------------------------
+
+    def row_words(self, row: int) -> RowWords | None:
+        """What a row last published; ``None``: nothing yet."""
+        view = self._views[row]
+        return None if view is None else RowWords(self._lengths[row], self._countable[row], view)

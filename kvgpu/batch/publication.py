@@ -1,0 +1,63 @@
+"""What one publication says: views of what the members show (R8.4).
+
+A row that shows what it did, but for a few blocks, is written by those blocks alone: a decode step changes one in thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvgpu.requests.display import Moved
+from kvgpu.requests.request import Request
+from kvgpu.requests.row_words import Rows, View, empty_view
+from kvgpu.storage.fences import Fence, FenceTable, Point
+from kvgpu.upload.packing.packer import Packer
+
+PART = 128
+"""Rows that are packed at a time: the threads that copy them are at work while the next ones are looked up."""
+
+
+class Publication(NamedTuple):
+    """One publication. ``shows``: each row written. ``ready``: the readiness of all pages in them, a point a stream (R7.5)."""
+
+    shows: Rows
+    ready: tuple[Point, ...]
+
+
+def publication(
+    rows: Sequence[int],
+    members: Sequence[Request | None],
+    groups: int,
+    before: Sequence[View | None],
+    fences: FenceTable,
+    packer: Packer,
+) -> Publication:
+    """What the dirty ``rows`` show now, in so many ``groups`` of the tables (R8.4); ``packer`` gets it part by part.
+
+    ``members``, ``before``: who is in each of the rows, and what that row shows so far; ``None`` for nobody and nothing.
+    """
+    empty, unknown = empty_view(groups), (None,) * groups
+    lengths: list[int] = []
+    countable: list[int] = []
+    views: list[View] = []
+    changes: list[Moved | None] = []
+    ready: list[Point] = []
+    for first in range(0, len(rows), PART):
+        part = slice(first, first + PART)
+        for member, old in zip(members[part], before[part], strict=True):
+            if member is None:
+                views.append(empty)
+                lengths.append(0)
+                countable.append(0)
+                changes += unknown
+            else:
+                view, moved = member.show(fences, old)
+                views.append(view)
+                lengths.append(member.blocks)
+                countable.append(member.most_eligible())
+                changes += moved
+                ready += view.ready
+        packer.add(rows[part], Rows(lengths[part], countable[part], views[part]), changes)
+        changes = []
+    return Publication(Rows(lengths, countable, views), Fence(ready).points)

@@ -1,0 +1,365 @@
+"""Lengths, phases and beams of active requests (R3.6-R3.8, R3.12), offload and its retries (section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from kvspec.observation import Phase
+
+from kvgpu.config import SlotKey
+from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
+from kvgpu.operations.offload import NONE, claim_retries, eligible_pages, host_counts, joined, movable, offload
+from kvgpu.operations.payloads import unwritten
+from kvgpu.operations.room import NoRoom
+from kvgpu.operations.state import Core, Scope, WriteTarget
+from kvgpu.operations.transaction import Transaction
+from kvgpu.operations.tree_changes import release_kept, released_work
+from kvgpu.requests.group_blocks import GroupBlocks
+from kvgpu.requests.request import Request
+from kvgpu.storage.fences import EMPTY, Point
+from kvgpu.storage.pages import NO_NODE, NO_PAGE
+
+Int32 = npt.NDArray[np.int32]
+Where = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+GPU = 0
+
+
+def take_out(tx: Transaction, request: Request, group: int, where: Where, keep: bool) -> Int32:
+    """Unlock blocks of a group, at ``where``; ``keep`` them as held, or take them out of the request's blocks. Their pages."""
+    blocks = request.groups[group]
+    numbers = blocks.page[where]
+    tx.unlock(numbers, not request.decoding)
+    tx.put_blocks(blocks, "locked", where, False)
+    if keep:
+        tx.put_blocks(blocks, "kept", where, True)
+    else:
+        tx.put_blocks(blocks, "page", where, NO_PAGE)
+    return numbers
+
+
+def grow_blocks(request: Request, group: int, first: int, end: int, stale: tuple[int, int]) -> tuple[Int32, Int32]:
+    """(beam rows, blocks) of new pages for blocks ``first..end-1``, without the stale ones (R3.6, R3.12)."""
+    if request.ssm[group]:
+        return NONE, NONE
+    blocks = np.arange(first, end, dtype=np.int32)
+    blocks = blocks[(blocks < stale[0]) | (blocks >= stale[1])]
+    behind = blocks[blocks * request.tokens_per_block >= request.prompt_length]
+    rows = [np.zeros_like(blocks)] + [np.full_like(behind, row) for row in range(1, request.beam_width)]
+    return np.concatenate(rows), np.concatenate([blocks] + [behind] * (request.beam_width - 1))
+
+
+def put_new(tx: Transaction, request: Request, group: int, rows: Int32, blocks: Int32, numbers: Int32) -> None:
+    """New pages become locked blocks of an active request."""
+    own = request.groups[group]
+    own.reserve(int(blocks.max()) + 1, int(rows.max()) + 1)
+    tx.lock_new(numbers, request)
+    tx.put_blocks(own, "page", (rows, blocks), numbers)
+    tx.put_blocks(own, "locked", (rows, blocks), True)
+
+
+def take_new(tx: Transaction, request: Request, wanted: Sequence[tuple[int, Int32, Int32]], slots: dict[SlotKey, Int32]) -> None:
+    """Make new locked pages in reserved GPU slots. The request's stream has to ``wait_for_slots`` before it writes to them."""
+    core = tx.core
+    left = dict(slots)
+    for group, rows, blocks in wanted:
+        key = (GPU, int(core.pool_group[group, GPU]))
+        mine, left[key] = left[key][: len(blocks)], left[key][len(blocks) :]
+        tx.begin_slots(core.pool(key), mine)
+        put_new(tx, request, group, rows, blocks, tx.new_pages(group, blocks, rows, key, mine, request.priority))
+
+
+def wait_for_slots(tx: Transaction, request: Request, slots: dict[SlotKey, Int32]) -> None:
+    """The request's stream runs after the fences of slots that it takes (R7.9)."""
+    assert request.stream is not None
+    for key, taken in slots.items():
+        pool = tx.core.pool(key)
+        tx.core.fences.wait(request.stream, tx.core.fences.points(pool.fence[taken], pool.readers[taken]))
+        tx.put_slots(pool, "fence", taken, EMPTY)
+        tx.put_slots(pool, "readers", taken, EMPTY)
+
+
+def gpu_counts(core: Core, wanted: Sequence[tuple[int, Int32, Int32]]) -> dict[SlotKey, int]:
+    """How many GPU slots new pages need, by pool group, in order."""
+    counts: dict[SlotKey, int] = {}
+    for group, _, blocks in wanted:
+        key = (GPU, int(core.pool_group[group, GPU]))
+        counts[key] = counts.get(key, 0) + len(blocks)
+    return dict(sorted(counts.items()))
+
+
+# ---- resize ----------------------------------------------------------------------------------------------------------
+
+
+def check_lengths(request: Request, capacity: int | None, history: int | None) -> tuple[int, int]:
+    """The lengths that a resize asks for. ``InvalidArgument`` as R3.6 says."""
+    new_capacity = request.capacity if capacity is None else capacity
+    new_history = request.history if history is None else history
+    name = f"resize of {request.name}"
+    if new_capacity < 0 or new_history < 0:
+        raise InvalidArgument(f"{name}: capacity {new_capacity}, history {new_history}: lengths are not negative")
+    if new_history < request.history:
+        raise InvalidArgument(f"{name}: history {new_history} is less than {request.history}: history never shrinks")
+    if new_capacity < new_history:
+        raise InvalidArgument(f"{name}: capacity {new_capacity} is less than history {new_history}")
+    if request.decoding and any(request.sparse) and new_history > max(request.capacity, request.history):
+        raise InvalidArgument(
+            f"{name}: history {new_history} is beyond the capacity {request.capacity} that it has; while decoding with sparse "
+            f"groups, grow the capacity first"
+        )
+    return new_capacity, new_history
+
+
+def check_growth(request: Request, capacity: int, history: int) -> None:
+    """``LogicError`` if a request that has ended would grow (R3.9)."""
+    if request.ended and (capacity > request.capacity or history > request.history):
+        raise LogicError(f"{request.name} has ended its commits: neither capacity nor history grows any more")
+
+
+def resize(core: Core, request: Request, capacity: int, history: int) -> bool:
+    """Set the lengths, which were checked (R3.6)."""
+    if _only_lengths(core, request, capacity, history):
+        request.capacity, request.history = capacity, history
+        return True
+    try:
+        with Transaction(core, core.scope()) as tx:
+            set_lengths(tx, request, capacity, history)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True
+
+
+def _only_lengths(core: Core, request: Request, capacity: int, history: int) -> bool:
+    """Whether no block comes or goes, becomes complete history or stale, and none is to be retried: most decode steps."""
+    size = request.tokens_per_block
+    return (
+        -(-capacity // size) == request.blocks
+        and history // size == request.history_blocks
+        and not (request.maybe_deferred and request.decoding)
+        and all(group.stale(history, size) == group.stale(request.history, size) for group in core.layout.groups)
+    )
+
+
+def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) -> None:
+    """The resize itself, in a transaction. Raises ``NoRoom``, ``CopyFailed``."""
+    core, size = tx.core, request.tokens_per_block
+    old_blocks, new_blocks = request.blocks, -(-capacity // size)
+    completed = (request.history // size, history // size)
+    stale = [group.stale(history, size) for group in core.layout.groups]
+    let_go = _give_up(tx, request, stale, old_blocks, new_blocks)
+    wanted = [(group, *grow_blocks(request, group, old_blocks, new_blocks, stale[group])) for group in range(request.group_count)]
+    wanted = [entry for entry in wanted if entry[2].size]
+    fresh = eligible_pages(core, request, *completed) if request.decoding else NONE
+    deferred = eligible_pages(core, request, 0, completed[0]) if request.decoding and request.maybe_deferred else NONE
+    fit, retries = movable(core, fresh, 0), movable(core, deferred, 0)
+    claims = tx.room.claim(host_counts(core, fit)), tx.room.claim(gpu_counts(core, wanted))
+    older, older_claims = claim_retries(tx, retries)
+    completes = completed[1] > completed[0]
+    if completes:
+        leaving = tx.room.moving()  # what is completed here goes with its payload (R3.14)
+        early = [target for target in unwritten(core, request, *completed) if target.page in leaving]
+        _write_completed(tx, request, early, let_go)
+    tx.copies.evict()
+    host, gpu = (tx.room.take(each) for each in claims)
+    found = [(fit, host), (older, tx.room.take(older_claims))]
+    take_new(tx, request, wanted, gpu)
+    # With sparse groups a copy may be refused yet, and no block that is written now is new (R3.6).
+    offloads = request.decoding and any(request.sparse)
+    if offloads:
+        tx.copies.follow(gpu)
+    else:
+        wait_for_slots(tx, request, gpu)
+    if completes:
+        _write_completed(tx, request, unwritten(core, request, *completed), let_go)
+    offload(tx, found)
+    if offloads:
+        wait_for_slots(tx, request, gpu)
+    request.maybe_deferred = len(fit) + len(older) < len(fresh) + len(deferred)
+    if new_blocks != old_blocks:
+        for group, own in enumerate(request.groups):
+            if not request.ssm[group]:
+                own.reserve(new_blocks, 1)  # also of a group in which the last blocks are stale, and have no page
+        tx.touch(request)
+    request.capacity, request.history = capacity, history
+
+
+def _write_completed(tx: Transaction, request: Request, targets: list[WriteTarget], let_go: Int32) -> None:
+    """Have blocks written that become complete history, also those among them that are let go of, but kept (R3.7)."""
+    core = tx.core
+    if core.hook is None or not targets:
+        return
+    core.hook(request, targets)
+    pages = np.array([target.page for target in targets], dtype=np.int32)
+    released = pages[core.pages.written[pages] & np.isin(pages, let_go)]
+    if released.size:  # that is work before their release (R7.4), and behind the slots that the request has taken by then (R7.9)
+        tx.fence_slots(released, [*released_work(core, request), *tx.copies.behind])
+
+
+def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], old_blocks: int, new_blocks: int) -> Int32:
+    """Let go of blocks that become stale, and of the tail (R3.6, R3.7). Their pages."""
+    work: list[Point] = []
+    let_go: list[Int32] = []
+    for group, blocks in enumerate(request.groups):
+        if request.ssm[group]:
+            continue
+        there = np.arange(blocks.locked.shape[1])
+        leave = np.concatenate([there[slice(*stale[group])], there[new_blocks:old_blocks]])
+        rows, found = np.nonzero(blocks.locked[:, leave])
+        if not rows.size:
+            continue
+        work = work or released_work(tx.core, request)
+        where = (rows, leave[found])  # by beam row, then block: the order in which their slots become free (R7.2)
+        numbers = blocks.page[where]
+        keep = request.may_commit & (where[1] < new_blocks) & (tx.core.pages.node[numbers] == NO_NODE)
+        tx.touch(request)
+        tx.fence_slots(numbers, work)
+        let_go.append(numbers)
+        if keep.any():
+            take_out(tx, request, group, (where[0][keep], where[1][keep]), True)
+        if not keep.all():
+            tx.release(take_out(tx, request, group, (where[0][~keep], where[1][~keep]), False), request)
+    return joined(let_go)
+
+
+# ---- decode ----------------------------------------------------------------------------------------------------------
+
+
+def enter_decode(core: Core, request: Request) -> bool:
+    """Enter decode (R3.8). The request is active, in prefill."""
+    try:
+        with Transaction(core, core.scope()) as tx:
+            eligible = eligible_pages(core, request, 0, request.history_blocks)
+            numbers = movable(core, eligible, 1)
+            claims = tx.room.claim(host_counts(core, numbers))
+            tx.copies.evict()
+            offload(tx, [(numbers, tx.room.take(claims))])
+            for group in range(request.group_count):
+                tx.need_no_more(request.locked_pages(group))
+            request.phase = Phase.DECODE
+            request.maybe_deferred = len(numbers) < len(eligible)
+            tx.touch(request)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True
+
+
+def give_back(core: Core, request: Request, capacity: int) -> None:
+    """Let go of the blocks behind a capacity, not below the history, and of nothing else: no retry, no copy (R11.5)."""
+    with Transaction(core, core.scope()) as tx:
+        old_blocks, new_blocks = request.blocks, -(-capacity // request.tokens_per_block)
+        _give_up(tx, request, [(0, 0)] * request.group_count, old_blocks, new_blocks)
+        if new_blocks != old_blocks:
+            tx.touch(request)
+        request.capacity = capacity
+        tx.commit()
+
+
+def retry_deferred(core: Core, scope: Scope, request: Request) -> None:
+    """Move the deferred pages of an active decoding request that may move, all or nothing (R8.4).
+
+    ``scope``: the publication, in which other requests may have been retried. Raises ``OutOfPages`` and ``CopyFailed``.
+    """
+    eligible = eligible_pages(core, request, 0, request.history_blocks)
+    numbers = movable(core, eligible, 0)
+    if numbers.size:
+        move_to_host(core, scope, numbers, f"deferred pages of {request.name}")
+    request.maybe_deferred = len(numbers) < len(eligible)
+
+
+def move_to_host(core: Core, scope: Scope, numbers: Int32, what: str) -> None:
+    """Move locked GPU pages to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
+    try:
+        with Transaction(core, scope) as tx:
+            claims = tx.room.claim(host_counts(core, numbers))
+            tx.copies.evict()
+            offload(tx, [(numbers, tx.room.take(claims))])
+            tx.commit()
+    except NoRoom as error:
+        raise OutOfPages(f"{what}: {error}") from error
+
+
+def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> None:
+    """The bare offload (R4.9)."""
+    if groups is not None and any(not 0 <= group < request.group_count for group in groups):
+        raise OutOfRange(f"offload of {request.name}: no layer group among {list(groups)} that the manager lacks")
+    if any(block < 0 for block in blocks):
+        raise InvalidArgument(f"offload of {request.name}: blocks {list(blocks)}: a block is not negative")
+    if not request.active:
+        raise LogicError(f"offload of {request.name}: it is {request.status.value}, only an active request offloads")
+    chosen = [group for group in range(request.group_count) if request.sparse[group]] if groups is None else sorted(set(groups))
+    found = []
+    for group in chosen:
+        if not request.sparse[group]:
+            raise LogicError(f"offload of {request.name}: group {core.layout.groups[group].name} is not sparse")
+        found.append(_history_pages(request, request.groups[group], sorted(set(blocks)), core.layout.groups[group].name))
+    numbers = joined(found)
+    numbers = numbers[core.pages.level[numbers] == GPU]
+    if numbers.size:
+        move_to_host(core, core.scope(), numbers, f"offload of {request.name}")
+
+
+def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group: str) -> Int32:
+    for block in blocks:
+        if block >= request.history_blocks:
+            raise LogicError(f"offload of {request.name}.{group}.{block}: the block is no complete history")
+        if not own.locked[0, block]:
+            raise LogicError(f"offload of {request.name}.{group}.{block}: no page is mapped there")
+    columns = np.array(blocks, dtype=np.int32)
+    return own.page[:, columns][own.locked[:, columns]]
+
+
+# ---- beams -----------------------------------------------------------------------------------------------------------
+
+
+def set_beam_width(core: Core, request: Request, width: int) -> bool:
+    """Split the blocks behind the prompt (R3.12)."""
+    if width < 1:
+        raise InvalidArgument(f"beam width {width} of {request.name}: at least 1")
+    if not request.active:
+        raise LogicError(f"set_beam_width of {request.name}: it is {request.status.value}, not active")
+    reason = _no_beams(request)
+    if reason:
+        raise LogicError(f"set_beam_width of {request.name}: {reason}")
+    try:
+        with Transaction(core, core.scope()) as tx:
+            if width > 1:
+                release_kept(tx, request)
+            wanted = [entry for group in range(request.group_count) if (entry := _new_rows(request, group, width))[1].size]
+            claims = tx.room.claim(gpu_counts(core, wanted))
+            tx.copies.evict()
+            for blocks in request.groups:
+                blocks.reserve(0, width)
+            slots = tx.room.take(claims)
+            take_new(tx, request, wanted, slots)
+            wait_for_slots(tx, request, slots)
+            request.beam_width, request.beams_set = width, True
+            if wanted:
+                tx.touch(request)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True
+
+
+def _no_beams(request: Request) -> str | None:
+    if request.beams_set:
+        return "the beam width was set already"
+    if request.decoding:
+        return "it is decoding"
+    if request.history > request.prompt_length:
+        return f"history {request.history} is past the prompt of {request.prompt_length} tokens"
+    return "it is in a batch; beams and batches do not go together" if request.batch is not None else None
+
+
+def _new_rows(request: Request, group: int, width: int) -> tuple[int, Int32, Int32]:
+    own = request.groups[group]
+    if request.ssm[group]:
+        return group, NONE, NONE
+    blocks = np.flatnonzero(own.locked[0]).astype(np.int32)
+    blocks = blocks[blocks * request.tokens_per_block >= request.prompt_length]
+    rows = np.repeat(np.arange(1, width, dtype=np.int32), len(blocks))
+    return group, rows, np.tile(blocks, width - 1)

@@ -1,0 +1,311 @@
+"""Creating, resuming, suspending, prefetching requests (R3.1-R3.5, R3.10, R3.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from kvspec.observation import Phase, RequestStatus
+
+from kvgpu.config import SlotKey
+from kvgpu.operations.growth import wait_for_slots
+from kvgpu.operations.offload import HOST, NONE, bring_up, claim_retries, host_counts, joined, offload, slot_counts
+from kvgpu.operations.room import NoRoom
+from kvgpu.operations.state import Core
+from kvgpu.operations.transaction import Transaction
+from kvgpu.requests.request import Request
+from kvgpu.storage.fences import Point
+from kvgpu.storage.pages import NO_PAGE
+from kvgpu.storage.prefix_tree import Node
+
+Int32 = npt.NDArray[np.int32]
+
+GPU = 0
+DISK = 2
+
+
+# ---- create ----------------------------------------------------------------------------------------------------------
+
+
+def match(core: Core, tokens: Sequence[int]) -> tuple[int, list[Node]]:
+    """The longest prefix at which every group has what it needs (R3.1): its tokens, and its blocks of the tree."""
+    size = core.layout.tokens_per_block
+    found = core.tree.match(tokens)
+    path = found.whole + ([found.partial] if found.partial is not None and found.common else [])
+    if not path:
+        return 0, []
+    present = np.array([node.pages for node in path]) != NO_PAGE
+    lengths = [len(found.whole) * size + found.common] if found.common else []
+    for length in [*lengths, *range(len(found.whole) * size, 0, -size)]:
+        if _usable(core, length, path, present):
+            return length, path[: -(-length // size)]
+    return 0, []
+
+
+def _usable(core: Core, length: int, path: list[Node], present: npt.NDArray[np.bool_]) -> bool:
+    size = core.layout.tokens_per_block
+    blocks = -(-length // size)
+    for group in core.layout.groups:
+        if group.ssm:  # R1.3: a snapshot is the state after all tokens of its block
+            if not (_ends_block(core, length, path) and present[blocks - 1, group.number]):
+                return False
+            continue
+        first, end = group.stale(length, size)
+        if not (present[: min(first, blocks), group.number].all() and present[end:blocks, group.number].all()):
+            return False
+    return True
+
+
+def _ends_block(core: Core, length: int, path: list[Node]) -> bool:
+    """Whether a match covers all tokens of its last block."""
+    blocks = -(-length // core.layout.tokens_per_block)
+    return length - (blocks - 1) * core.layout.tokens_per_block == len(path[blocks - 1].tokens)
+
+
+def adopt_match(core: Core, request: Request, tokens: Sequence[int]) -> None:
+    """Match a new request's tokens, and hold what was matched (R3.1)."""
+    length, path = match(core, tokens)
+    if not length:
+        return
+    size = core.layout.tokens_per_block
+    request.capacity = request.history = length
+    request.tokens = list(tokens[:length])
+    request.partial = length % size != 0
+    whole = path[: length // size]
+    if whole:
+        request.tail.tails.discard(request.uid)
+        request.tail = whole[-1]
+        request.tail.tails.add(request.uid)
+    with Transaction(core, core.scope()) as tx:
+        for group in core.layout.groups:
+            own = request.groups[group.number]
+            own.reserve(len(path), 1)
+            if group.ssm:
+                numbers = np.array([path[-1].pages[group.number]], dtype=np.int32)
+                own.page[0, 0] = numbers[0]
+            else:
+                first, end = group.stale(length, size)
+                columns = np.array([block for block in range(len(path)) if not first <= block < end], dtype=np.int32)
+                numbers = np.array([path[block].pages[group.number] for block in columns.tolist()], dtype=np.int32)
+                own.page[0, columns] = numbers
+            tx.add_user(numbers, request)
+        tx.commit()
+
+
+# ---- what a resume locks ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What a resume or prefetch finds. ``numbers``: pages of the request, all, in blocks that are not stale.
+
+    ``history``: sparse ones wholly inside the history. ``sources``: matched pages to copy, by group, or no page for a fresh
+    state of an SSM group.
+    """
+
+    numbers: Int32 = field(default_factory=lambda: NONE)
+    history: Int32 = field(default_factory=lambda: NONE)
+    sources: dict[int, int | None] = field(default_factory=dict)
+
+
+def _find(core: Core, request: Request) -> _Wanted:
+    numbers, history, wanted = [], [], _Wanted()
+    for group in core.layout.groups:
+        own = request.groups[group.number]
+        if group.ssm:
+            if request.resumed:
+                numbers.append(own.page[0, :1])
+            else:
+                page = int(own.page[0, 0])
+                wanted.sources[group.number] = None if page == NO_PAGE else page
+            continue
+        present = (own.page != NO_PAGE) & ~own.kept
+        if request.partial:
+            wanted.sources[group.number] = int(own.page[0, request.blocks - 1])
+            present[0, request.blocks - 1] = False
+        numbers.append(own.page[present])
+        if group.sparse:
+            history.append(own.page[:, : request.history_blocks][present[:, : request.history_blocks]])
+    wanted.numbers, wanted.history = joined(numbers), joined(history)
+    return wanted
+
+
+def _added(left: dict[SlotKey, int], right: dict[SlotKey, int]) -> dict[SlotKey, int]:
+    return {key: left.get(key, 0) + right.get(key, 0) for key in sorted({*left, *right})}
+
+
+def behind(core: Core, numbers: Int32) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+    """What the stream of a request that locks pages runs after: their readiness, and the reads recorded on their slots (R7.9).
+
+    As they are where the request locks them: it waits for no offload of the same operation.
+    """
+    reads = [core.pool(key).readers[core.pages.slot[part]] for key, part in core.by_key(numbers)]
+    return core.fences.points(core.pages.ready[numbers]), core.fences.points(*reads)
+
+
+# ---- resume ----------------------------------------------------------------------------------------------------------
+
+
+def too_full(core: Core) -> bool:
+    """Whether GPU use is above ``max_util_for_resume`` (R3.5)."""
+    limit = core.layout.max_util_for_resume
+    growing = {group.pool_groups[GPU] for group in core.layout.groups if not group.ssm}  # states take one slot each, once
+    pools = [core.pools[GPU][number] for number in growing]
+    return any((pool.spec.slots - pool.free - pool.evictable) / pool.spec.slots > limit for pool in pools)
+
+
+def resume(core: Core, request: Request, decode: bool) -> bool:
+    """Make a suspended request active, decoding afterwards if ``decode`` (R3.2-R3.5)."""
+    if too_full(core):
+        return False
+    try:
+        with Transaction(core, core.scope()) as tx:
+            _resume(tx, request, decode)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True
+
+
+def _resume(tx: Transaction, request: Request, decode: bool) -> None:
+    core, pages = tx.core, tx.core.pages
+    wanted = _find(core, request)
+    sources = np.array([page for page in wanted.sources.values() if page is not None], dtype=np.int32)
+    tx.room.pin(wanted.numbers)
+    tx.room.pin(sources)
+    stay = wanted.history if decode else NONE
+    rest = wanted.numbers[~np.isin(wanted.numbers, stay)]
+    up = rest[pages.level[rest] != GPU]
+    to_host = stay[pages.level[stay] == DISK]
+    leaving = stay[(pages.level[stay] == GPU) & (pages.needs[stay] == 0)]
+    fit, retries = (leaving, NONE) if not request.decoding else (NONE, leaving)
+    arriving = slot_counts(core, to_host, HOST)
+    tx.room.claim(_added(host_counts(core, fit), arriving))
+    gpu_claims = tx.room.claim(slot_counts(core, up, GPU, list(wanted.sources)))
+    older, older_claims = claim_retries(tx, retries)
+    tx.copies.evict()
+    gpu, below = tx.room.take(gpu_claims), tx.room.take(arriving)
+    taken = dict(gpu)
+    made = _make_private(tx, request, wanted.sources, gpu)
+    bring_up(tx, up, gpu, GPU)
+    bring_up(tx, to_host, below, HOST)
+    _copy_private(tx, wanted.sources, made)
+    ready, reads = behind(core, joined([wanted.numbers, *made.values()]))
+    # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
+    offload(tx, [(fit, tx.room.take(host_counts(core, fit))), (older, tx.room.take(older_claims))], [request])
+    _activate(tx, request, wanted, made, decode, taken)
+    assert request.stream is not None
+    core.fences.wait(request.stream, ready, "R7.9 readiness of a page that a resume locks")
+    core.fences.wait(request.stream, reads)
+
+
+def _make_private(
+    tx: Transaction, request: Request, sources: dict[int, int | None], gpu: dict[SlotKey, Int32]
+) -> dict[int, Int32]:
+    """New GPU pages for what the first resume copies or begins; the slots that are left stay in ``gpu``.
+
+    States that begin take slots before what comes up, copies after it, in the order in which they are submitted (R7.2).
+    """
+    core = tx.core
+    pool_of = {group: (GPU, int(core.pool_group[group, GPU])) for group in sources}
+    fresh = [group for group, page in sources.items() if page is None]
+    copied = sorted((pool_of[group], core.key_of(page), group) for group, page in sources.items() if page is not None)
+    slots = {}
+    for group in fresh:
+        slots[group], gpu[pool_of[group]] = np.split(gpu[pool_of[group]], [1])
+    for key, _, group in reversed(copied):
+        gpu[key], slots[group] = np.split(gpu[key], [-1])
+    made = {}
+    for group, slot in slots.items():
+        if group in fresh:
+            tx.begin_slots(core.pool(pool_of[group]), slot)
+        block = np.array([0 if request.ssm[group] else request.blocks - 1], dtype=np.int32)
+        made[group] = tx.new_pages(group, block, np.zeros_like(block), pool_of[group], slot, request.priority)
+    return made
+
+
+def _copy_private(tx: Transaction, sources: dict[int, int | None], made: dict[int, Int32]) -> None:
+    """The private copies (R3.4), by pool group of the target, then level of the source."""
+    core = tx.core
+    by_pair: dict[tuple[SlotKey, SlotKey], list[tuple[int, int]]] = {}
+    for group, page in sources.items():
+        if page is not None:
+            copy = int(made[group][0])
+            by_pair.setdefault((core.key_of(copy), core.key_of(page)), []).append((page, copy))
+    for _, pairs in sorted(by_pair.items()):
+        old, new = np.array(pairs, dtype=np.int32).T
+        tx.copies.copy(old, new)
+
+
+def _activate(
+    tx: Transaction, request: Request, wanted: _Wanted, made: dict[int, Int32], decode: bool, taken: dict[SlotKey, Int32]
+) -> None:
+    """Nothing fails any more: lock everything, and order the request's stream (R7.9)."""
+    core = tx.core
+    request.status = RequestStatus.ACTIVE
+    request.phase = Phase.DECODE if decode else Phase.PREFILL
+    tx.lock(wanted.numbers, not decode)
+    for group, page in wanted.sources.items():
+        own = request.groups[group]
+        if page is not None:
+            tx.release(np.array([page], dtype=np.int32), request)
+        tx.lock_new(made[group], request)
+        own.page[0, 0 if request.ssm[group] else request.blocks - 1] = made[group][0]
+    for own in request.groups:
+        own.locked = (own.page != NO_PAGE) & ~own.kept
+        own.changed()
+    wait_for_slots(tx, request, taken)
+    if request.resumed:
+        core.counters.resumed()
+    request.resumed, request.partial = True, False
+    request.maybe_deferred = decode
+    tx.touch(request)
+
+
+# ---- suspend, prefetch -----------------------------------------------------------------------------------------------
+
+
+def every_locked_page(request: Request) -> Int32:
+    """The page numbers that a request has locked, in all groups."""
+    return joined([request.locked_pages(group) for group in range(request.group_count)])
+
+
+def every_page(request: Request) -> Int32:
+    """The page numbers that a request keeps, locked or not, in all groups."""
+    return joined([request.pages(group) for group in range(request.group_count)])
+
+
+def suspend(tx: Transaction, request: Request) -> None:
+    """Locks become holds (R3.10). The caller fences the slots (R7.4)."""
+    tx.unlock(every_locked_page(request), not request.decoding)
+    for own in request.groups:
+        own.locked[:] = False
+        own.changed()
+    request.status = RequestStatus.SUSPENDED
+    tx.touch(request)
+
+
+def prefetch(core: Core, request: Request, level: int) -> bool:
+    """Bring pages of a suspended request up to ``level``, or to where a resume would lock them if that is lower (R3.11)."""
+    try:
+        with Transaction(core, core.scope()) as tx:
+            pages = core.pages
+            wanted = _find(core, request)
+            # Nothing of its own moves down, what is left alone included.
+            tx.room.pin(every_page(request))
+            stay = wanted.history if request.decoding else NONE
+            rest = wanted.numbers[~np.isin(wanted.numbers, stay)]
+            up = rest[pages.level[rest] != GPU] if level == GPU else NONE
+            below = joined([stay, rest]) if level == HOST else stay if level == GPU else NONE
+            to_host = below[pages.level[below] == DISK]
+            claims = tx.room.claim(slot_counts(core, to_host, HOST)), tx.room.claim(slot_counts(core, up, GPU))
+            tx.copies.evict()
+            host, gpu = (tx.room.take(each) for each in claims)
+            bring_up(tx, up, gpu, GPU)
+            bring_up(tx, to_host, host, HOST)
+            tx.commit()
+    except NoRoom:
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""Offload of sparse history: which pages may move, finding slots for them, moving them (section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.config import SlotKey
+from kvgpu.distinct import counted, distinct
+from kvgpu.operations.state import Core
+from kvgpu.operations.transaction import Transaction
+from kvgpu.requests.request import Request
+from kvgpu.runs import read
+
+Int32 = npt.NDArray[np.int32]
+
+HOST = 1
+NONE: Int32 = np.empty(0, dtype=np.int32)
+
+Found = list[tuple[Int32, dict[SlotKey, Int32]]]
+
+
+def joined(parts: Sequence[Int32]) -> Int32:
+    """One array of several, which may be none."""
+    return np.concatenate(parts) if parts else NONE
+
+
+def eligible_pages(core: Core, request: Request, first: int, end: int) -> Int32:
+    """Pages of blocks ``first..end-1`` of an active request that are at level 0 and sparse: eligible once it decodes (R4.1)."""
+    found = []
+    for group, blocks in enumerate(request.groups):
+        if request.sparse[group]:
+            pages = blocks.page[:, first:end][blocks.locked[:, first:end]]
+            found.append(pages[read(core.pages.level, pages) == 0])
+    return joined(found)
+
+
+def movable(core: Core, numbers: Int32, own_needs: int) -> Int32:
+    """Those that no prefill owner needs on the GPU, but for the ``own_needs`` of the request itself (R4.2)."""
+    found: Int32 = numbers[read(core.pages.needs, numbers) == own_needs]
+    return found
+
+
+def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
+    """How many host slots pages need, by pool group, in order."""
+    if not numbers.size:  # there may be no such level
+        return {}
+    groups = core.pool_group[read(core.pages.group, numbers), HOST]
+    return {(HOST, group): count for group, count in counted(groups).items()}
+
+
+def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey, int]]:
+    """Slots for older deferred pages, in order of block, then group; those that found one, and the claims (R4.7)."""
+    pages, core = tx.core.pages, tx.core
+    chosen, claims = [], {}
+    if numbers.size:
+        groups = core.pool_group[pages.group[numbers], HOST]
+        for group in distinct(groups):
+            part = numbers[groups == group]
+            part = part[np.lexsort((pages.beam[part], pages.group[part], pages.block[part]))]
+            claims[(HOST, group)] = tx.room.claim_some((HOST, group), len(part))
+            chosen.append(part[: claims[(HOST, group)]])
+    return joined(chosen), claims
+
+
+def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) -> None:
+    """Move GPU pages into reserved host slots: one submission per pair of pool groups, in order of pool group (R4.5)."""
+    core = tx.core
+    numbers = joined([part for part, _ in found])
+    if not numbers.size:
+        return
+    keys = sorted({key for _, slots in found for key in slots})
+    left = {key: joined([slots[key] for _, slots in found if key in slots]) for key in keys}
+    sources = core.pool_group[read(core.pages.group, numbers), 0]
+    for source in distinct(sources):
+        part = numbers[sources == source]
+        key = (HOST, int(core.pool_group[core.pages.group[part[0]], HOST]))
+        slots, left[key] = left[key][: len(part)], left[key][len(part) :]
+        tx.copies.move(part, key, slots, more_owners)
+
+
+def bring_up(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level: int) -> None:
+    """Move pages up into reserved slots: by pool group of the target, then level of the source (R4.5)."""
+    core, pages = tx.core, tx.core.pages
+    if not numbers.size:
+        return
+    targets = core.pool_group[pages.group[numbers], level]
+    for target in distinct(targets):
+        part = numbers[targets == target]
+        left = slots[(level, target)]
+        for _, same in list(core.by_key(part)):
+            tx.copies.move(same, (level, target), left[: len(same)])
+            left = left[len(same) :]
+
+
+def slot_counts(core: Core, numbers: Int32, level: int, more_groups: Sequence[int] = ()) -> dict[SlotKey, int]:
+    """How many slots pages, and new pages of ``more_groups``, need on a level: by pool group, in order."""
+    groups = np.concatenate([core.pages.group[numbers], np.array(more_groups, dtype=np.int16)])
+    if not groups.size:  # there may be no such level
+        return {}
+    return {(level, group): count for group, count in counted(core.pool_group[groups, level]).items()}

@@ -1,0 +1,184 @@
+"""Room for an operation: reserving slots, evicting in cascades (R3.14, R10.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.config import LEVEL_NAMES, SlotKey
+from kvgpu.operations.state import TreeEvent
+from kvgpu.operations.tree_changes import drop
+from kvgpu.storage.pages import NO_NODE
+
+if TYPE_CHECKING:
+    from kvgpu.operations.transaction import Transaction
+
+Int32 = npt.NDArray[np.int32]
+
+
+class NoRoom(Exception):
+    """Slots run out on a level: the operation cannot be done."""
+
+    def __init__(self, key: SlotKey, wanted: int) -> None:
+        """``wanted``: the slots that the operation needs there."""
+        super().__init__(
+            f"no {wanted} free slots on the {LEVEL_NAMES[key[0]]} level, pool group {key[1]}, and no room can be made: "
+            f"close or suspend requests, or configure more slots"
+        )
+
+
+@dataclass(slots=True)
+class _Line:
+    """The evictable pages of a pool group in order, as they were when they were first asked for."""
+
+    pages: list[int]
+    next: int
+    epoch: int
+
+
+class Room:
+    """Room for an operation (R3.14, R10.1): slots are claimed one after the other, pages leave in order, in cascades.
+
+    The operation claims on the coldest level first, so that what it needs itself comes before what it evicts. Drops are made at
+    once; moves are decided here and submitted all together by ``Copies.evict``, before slots are taken.
+    """
+
+    def __init__(self, tx: Transaction) -> None:
+        """No page is pinned, nothing decided."""
+        self._tx = tx
+        self._pinned: list[Int32] = []
+        self._pin_mask: npt.NDArray[np.bool_] | None = None
+        self._lines: dict[SlotKey, _Line] = {}
+        self._epoch = 0
+        self._moves: dict[tuple[SlotKey, SlotKey], dict[int, None]] = {}
+        self._claimed: dict[SlotKey, int] = {}
+        self._vacating: dict[SlotKey, int] = {}
+        self._events: list[tuple[SlotKey, int, TreeEvent]] = []
+
+    def pin(self, numbers: Int32) -> None:
+        """The operation is about to use these pages: it does not evict them (R3.14)."""
+        self._pinned.append(numbers)
+        self._pin_mask = None
+
+    def left(self, key: SlotKey) -> int:
+        """How many slots of a pool group are free, or will be, and nobody claims."""
+        return self._tx.core.pool(key).free + self._vacating.get(key, 0) - self._claimed.get(key, 0)
+
+    def claim(self, counts: dict[SlotKey, int]) -> dict[SlotKey, int]:
+        """Claim slots, by eviction if need be. Raises ``NoRoom``. Returns ``counts``."""
+        for key, count in counts.items():
+            if self.claim_some(key, count) < count:
+                raise NoRoom(key, count)
+        return counts
+
+    def claim_some(self, key: SlotKey, count: int) -> int:
+        """Claim as many slots of a pool group as can be had, up to ``count`` (R4.7)."""
+        while self.left(key) < count and self.evict_one(key):
+            pass
+        claimed = min(count, max(self.left(key), 0))
+        self._claimed[key] = self._claimed.get(key, 0) + claimed
+        return claimed
+
+    def take(self, claims: dict[SlotKey, int]) -> dict[SlotKey, Int32]:
+        """Take claimed slots, once the evictions are submitted."""
+        for key, count in claims.items():
+            self._claimed[key] -= count
+        return {key: self._tx.pool(key).take(count) for key, count in claims.items()}
+
+    def evict_one(self, key: SlotKey) -> bool:
+        """Move one page down or drop one, the first that can leave; whether there was one."""
+        line = self._lines.get(key)
+        if line is None:
+            ordered = self._tx.core.queues[key[0]][key[1]].ordered().tolist()
+            line = self._lines[key] = _Line(ordered, 0, self._epoch)
+        if line.epoch != self._epoch:  # a removed subtree may have made room for those passed over
+            line.next, line.epoch = 0, self._epoch
+        while line.next < len(line.pages):
+            page = line.pages[line.next]
+            line.next += 1
+            if self._may_leave(page, key) and self._leave(page, key):
+                return True
+        return False
+
+    def subtree_removed(self) -> None:
+        """Slots may have become free on any level."""
+        self._epoch += 1
+
+    def _may_leave(self, page: int, key: SlotKey) -> bool:
+        pages, core = self._tx.core.pages, self._tx.core
+        return (
+            bool(pages.alive[page])
+            and not pages.locks[page]
+            and page not in self._tx.scope.evicted
+            and core.key_of(page) == key
+            and not self._is_pinned(page)
+        )
+
+    def _is_pinned(self, page: int) -> bool:
+        if self._pin_mask is None or page >= len(self._pin_mask):
+            self._pin_mask = np.zeros(self._tx.core.pages.room, dtype=np.bool_)
+            for numbers in self._pinned:
+                self._pin_mask[numbers] = True
+        return bool(self._pin_mask[page])
+
+    def _leave(self, page: int, key: SlotKey) -> bool:
+        core = self._tx.core
+        below = core.pool(key).spec.below
+        if below is not None:
+            lower = (key[0] + 1, below)
+            if self.left(lower) > 0 or self.evict_one(lower):
+                if core.pages.alive[page]:  # else it went with a removed subtree, and its slot is free
+                    self._move(page, key, lower)
+                return True
+        if core.pages.users[page] or core.pages.node[page] == NO_NODE:
+            return False  # R10.1: HELD pages are never dropped
+        drop(self._tx, page, self._tx.events)
+        return True
+
+    def _move(self, page: int, key: SlotKey, lower: SlotKey) -> None:
+        tx, pages = self._tx, self._tx.core.pages
+        self._moves.setdefault((key, lower), {})[page] = None
+        self._claimed[lower] = self._claimed.get(lower, 0) + 1
+        self._vacating[key] = self._vacating.get(key, 0) + 1
+        tx.scope.evicted.add(page)
+        tx.on_undo(lambda: tx.scope.evicted.discard(page))
+        if pages.node[page] != NO_NODE:
+            tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
+            self._events.append((key, page, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))
+
+    def moving(self) -> set[int]:
+        """The pages whose moves are decided, and not submitted yet."""
+        return {page for moves in self._moves.values() for page in moves}
+
+    def cancel_moves(self, numbers: Int32) -> None:
+        """Pages are about to be freed: a move of theirs that was decided is not made."""
+        for page in numbers.tolist() if self._moves else ():
+            for (key, lower), moves in self._moves.items():
+                if page in moves:
+                    del moves[page]
+                    self._claimed[lower] -= 1
+                    self._vacating[key] -= 1
+                    self.left_tree(page)
+
+    def left_tree(self, page: int) -> None:
+        """A page is not one of the tree any more: a move of it that was decided is no event."""
+        self._events = [entry for entry in self._events if entry[1] != page]
+
+    def take_moves(self) -> Iterator[tuple[Int32, SlotKey, Int32]]:
+        """The moves to submit, one after the other: pages, where to, slots there. Coldest level first, then pool group (R3.14).
+
+        Their events stand in the same order.
+        """
+        tx = self._tx
+        tx.events += [event for _, _, event in sorted(self._events, key=lambda entry: (-entry[0][0], entry[0][1]))]
+        self._events = []
+        for (key, lower), moves in sorted(self._moves.items(), key=lambda item: (-item[0][0][0], item[0][0][1])):
+            if moves:
+                numbers = np.fromiter(moves, np.int32, len(moves))
+                self._vacating[key] -= len(numbers)
+                yield numbers, lower, self.take({lower: len(numbers)})[lower]
+        self._moves = {}

@@ -1,0 +1,201 @@
+"""What the operations of a manager work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.config import Layout, SlotKey
+from kvgpu.device.api import Device, DeviceError, Memory
+from kvgpu.distinct import distinct
+from kvgpu.requests.request import Request
+from kvgpu.runs import read
+from kvgpu.storage.copier import Copier
+from kvgpu.storage.counters import Counters
+from kvgpu.storage.eviction import EvictionQueue
+from kvgpu.storage.faults import FaultPlan
+from kvgpu.storage.fences import EMPTY, FenceTable, Point
+from kvgpu.storage.pages import PageTable
+from kvgpu.storage.pools import SlotPool
+from kvgpu.storage.prefix_tree import PrefixTree, Tokens
+
+Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEvent:
+    """A tree event (R13.3). ``kind``: ``stored``, ``removed`` or ``level``; the rest for ``level`` alone."""
+
+    kind: str
+    tokens: Tokens
+    group: int = -1
+    old: int = -1
+    new: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """A page that a write goes to, and as what its request knows it."""
+
+    page: int
+    group: int
+    block: int
+    beam: int
+
+
+TreeListener: TypeAlias = Callable[[TreeEvent], None]
+PayloadHook: TypeAlias = Callable[[Request, Sequence[WriteTarget]], None]
+
+
+@dataclass(slots=True)
+class Scope:
+    """One operation. ``stamp``: its number. ``evicted``: pages that it has evicted already (R10.1)."""
+
+    stamp: int
+    evicted: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Core:
+    """The state of a manager. ``pools[level][pool_group]``, ``queues`` likewise. ``by_uid``: requests not closed.
+
+    ``pool_group[group, level]``: the pool group that serves a layer group there.
+    """
+
+    layout: Layout
+    device: Device
+    fences: FenceTable
+    pages: PageTable
+    tree: PrefixTree
+    pools: tuple[tuple[SlotPool, ...], ...]
+    queues: tuple[tuple[EvictionQueue, ...], ...]
+    counters: Counters
+    faults: FaultPlan
+    copier: Copier
+    pool_group: npt.NDArray[np.int32]
+    poisoning: bool
+    hook: PayloadHook | None = None
+    listener: TreeListener | None = None
+    by_uid: dict[int, Request] = field(default_factory=dict)
+    operations: int = 0
+    versions: int = 0
+    _poisoned: int = 0
+
+    def renew(self, request: Request) -> None:
+        """The version of a request is newer (R6.4). No two requests ever have the same."""
+        self.versions += 1
+        request.version = self.versions
+
+    def scope(self) -> Scope:
+        """Begin an operation."""
+        self.fences.collect()
+        self.operations += 1
+        return Scope(self.operations)
+
+    def pool(self, key: SlotKey) -> SlotPool:
+        """A pool group."""
+        return self.pools[key[0]][key[1]]
+
+    def key_of(self, page: int) -> SlotKey:
+        """Where a page is."""
+        level = int(self.pages.level[page])
+        return (level, int(self.pool_group[self.pages.group[page], level]))
+
+    def by_key(self, numbers: Int32) -> Iterator[tuple[SlotKey, Int32]]:
+        """Pages by where they are, in order of level, then pool group."""
+        if not numbers.size:
+            return
+        levels = self.pages.level[numbers].astype(np.int32)
+        places = levels * self.pool_group.shape[0] + self.pool_group[self.pages.group[numbers], levels]
+        found = distinct(places)
+        for place in found:
+            yield divmod(place, self.pool_group.shape[0]), numbers if len(found) == 1 else numbers[places == place]
+
+    def has_locked(self, request: Request, page: int) -> bool:
+        """Whether a request has a page locked."""
+        group = int(self.pages.group[page])
+        block = 0 if request.ssm[group] else int(self.pages.block[page])
+        blocks = request.groups[group]
+        beam = int(self.pages.beam[page])
+        return (
+            beam < blocks.page.shape[0]
+            and block < blocks.page.shape[1]
+            and bool(blocks.page[beam, block] == page)
+            and bool(blocks.locked[beam, block])
+        )
+
+    def owners(self, numbers: Int32) -> list[Request]:
+        """The active requests that have any of these pages locked (R2.3), oldest first."""
+        pages = self.pages
+        locked = numbers[read(pages.locks, numbers) > 0]
+        alone = read(pages.users, locked) == 1
+        found = set(distinct(read(pages.user, locked[alone])))
+        for page in locked[~alone].tolist():
+            found.update(uid for uid in pages.shared[page] if uid not in found and self.has_locked(self.by_uid[uid], page))
+        return [self.by_uid[uid] for uid in sorted(found)]
+
+    def poison_new(self, pool: SlotPool, slots: Int32) -> list[tuple[Int32, Point]]:
+        """Overwrite slots in which pages without contents begin, where the device does that: nobody finds there what was before.
+
+        It is the first thing that happens in them since they were released (R7.2), behind their fences, and takes their place.
+        A slot whose fence has several points is left alone: one event in their place would hide that one of them is missing.
+        So is one without a fence: nothing was in it.
+        Returns the slots overwritten and the end of it.
+        """
+        if pool.memory is None or not self.poisoning:
+            return []
+        made = []
+        for slot in slots.tolist():
+            points = self.fences[int(pool.fence[slot])].points
+            if len(points) != 1 or pool.readers[slot] != EMPTY:
+                continue
+            one = np.array([slot], dtype=np.int32)
+            poisoned = self.device.poison(
+                pool.memory, pool.ranges(one), [point.event for point in points], "R7.2 poison the slot of a new page"
+            )
+            if poisoned is not None:
+                self._poisoned += 1
+                made.append((one, self.fences.foreign(f"poison {self._poisoned}", poisoned, points[0].site)))
+        return made
+
+
+def build_core(layout: Layout, device: Device, folder: Path) -> Core:
+    """Allocate everything. ``folder``: for the files of the disk level. Raises ``DeviceError``."""
+    fences, faults = FenceTable(device), FaultPlan()
+    pages = PageTable(fences)
+    built: list[tuple[SlotPool, ...]] = []
+    try:
+        for level in layout.levels:
+            built.append(())
+            for spec in level:
+                built[-1] += (SlotPool(spec, device, fences, folder),)
+    except DeviceError:
+        for pools in built:
+            for pool in pools:
+                pool.close()
+        raise
+    return Core(
+        layout,
+        device,
+        fences,
+        pages,
+        PrefixTree(layout.tokens_per_block, len(layout.groups)),
+        tuple(built),
+        tuple(tuple(EvictionQueue(spec.level, spec.number, layout, pages) for spec in level) for level in layout.levels),
+        Counters(np.array([group.page_bytes for group in layout.groups], dtype=np.int64)),
+        faults,
+        Copier(device, fences, faults),
+        np.array([group.pool_groups for group in layout.groups], dtype=np.int32),
+        device.poison(_some_memory(built), (), (), "R7.2 poison the slot of a new page") is not None,
+    )
+
+
+def _some_memory(pools: list[tuple[SlotPool, ...]]) -> Memory:
+    memory = pools[0][0].memory
+    assert memory is not None
+    return memory

@@ -1,0 +1,1 @@
+"""What a request has: its blocks, their readiness, and what its rows show."""

@@ -1,0 +1,55 @@
+"""What all the mapped pages of a request in one layer group wait for, kept in step with moves (R7.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.distinct import counted
+from kvgpu.storage.fences import Fence, FenceTable
+
+Int32 = npt.NDArray[np.int32]
+
+
+class Readiness:
+    """How many of the pages have each fence, and the fence of them all. A move costs what it moves, not what there is."""
+
+    __slots__ = ("_all", "_counts")
+
+    def __init__(self) -> None:
+        """No pages."""
+        self._counts: dict[int, int] | None = {}
+        self._all: Fence | None = Fence()
+
+    @property
+    def known(self) -> bool:
+        """Whether ``count`` need not be called before ``all``."""
+        return self._counts is not None
+
+    def forget(self) -> None:
+        """The pages, or what they wait for, have changed in some other way than by a move: they must be counted again."""
+        self._counts = self._all = None
+
+    def count(self, numbers: Int32) -> None:
+        """Count anew. ``numbers``: the fence of each page."""
+        self._counts, self._all = counted(numbers), None
+
+    def moved(self, fences: FenceTable, was: Int32, now: int) -> None:
+        """Pages that had the fences ``was`` all have ``now``."""
+        if self._counts is None:
+            return
+        for number, count in counted(was).items():
+            self._counts[number] -= count
+            if not self._counts[number]:
+                del self._counts[number]
+                self._all = None
+        self._counts[now] = self._counts.get(now, 0) + len(was)
+        if self._all is not None:
+            self._all = Fence((*self._all.points, *fences[now].points))
+
+    def all(self, fences: FenceTable) -> Fence:
+        """The fence of all pages together."""
+        assert self._counts is not None
+        if self._all is None:
+            self._all = Fence(point for number in self._counts for point in fences[number].points)
+        return self._all

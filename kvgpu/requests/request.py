@@ -1,0 +1,204 @@
+"""A request: its lengths, its stream, its row, and for each layer group an array from block to page."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from kvspec.observation import BAD, Phase, RequestStatus
+
+from kvgpu.device.api import Stream
+from kvgpu.requests.display import Display, Moved
+from kvgpu.requests.group_blocks import GroupBlocks
+from kvgpu.requests.row_words import Int8, Int32, View
+from kvgpu.storage.fences import Fence, FenceTable
+from kvgpu.storage.pages import NO_PAGE, PageTable
+from kvgpu.storage.prefix_tree import Node
+
+
+class Membership(Protocol):
+    """What a request knows of the batch that it is in. A batch implements it."""
+
+    name: str
+
+    def member_closed(self, request: Request) -> None:
+        """The request was closed, and the manager has taken it out already (R8.2)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot of (request, group, beam), R6.1. It never changes.
+
+    ``indices``: int32 ``[blocks]``, raw slots, BAD where there is none. ``levels``: int8 ``[blocks]``, -1 for none.
+    ``ready``: per block the fence of the mapped page, or ``None``.
+    """
+
+    request: str
+    group: int
+    beam: int
+    indices: Int32
+    levels: Int8
+    eligible: int
+    ready: Sequence[Fence | None]
+    row: int | None
+    version: int
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request of one manager. Read it freely under the manager's lock; only the manager changes it.
+
+    ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
+    ends its committed path. ``groups``: its pages, by layer group. ``display``: what rows show of those that are in tables
+    (R1.3). ``partial``: the first resume has to copy the matched
+    last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2).
+    """
+
+    name: str
+    uid: int
+    manager: object
+    table: PageTable
+    group_count: int
+    sparse: tuple[bool, ...]
+    ssm: tuple[bool, ...]
+    tokens_per_block: int
+    priority: int
+    prompt_length: int
+    tail: Node
+    status: RequestStatus = RequestStatus.SUSPENDED
+    phase: Phase = Phase.PREFILL
+    capacity: int = 0
+    history: int = 0
+    tokens: list[int] = field(default_factory=list)
+    stream: Stream | None = None
+    row: int | None = None
+    batch: Membership | None = None
+    beam_width: int = 1
+    beams_set: bool = False
+    version: int = 0
+    acknowledged: int | None = None
+    committing: bool = True
+    ended: bool = False
+    resumed: bool = False
+    partial: bool = False
+    maybe_deferred: bool = False
+    groups: list[GroupBlocks] = field(init=False)
+    display: Display = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start without blocks."""
+        places = itertools.count()
+        self.display = Display([sparse for sparse, ssm in zip(self.sparse, self.ssm, strict=True) if not ssm])
+        # An SSM group has one that nobody looks at.
+        self.groups = [GroupBlocks(Display((False,)), 0) if ssm else GroupBlocks(self.display, next(places)) for ssm in self.ssm]
+
+    @property
+    def active(self) -> bool:
+        """Whether it is active."""
+        return self.status is RequestStatus.ACTIVE
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self.status is RequestStatus.CLOSED
+
+    @property
+    def decoding(self) -> bool:
+        """Whether its phase is decode."""
+        return self.phase is Phase.DECODE
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit may come: committing has not ended, and there is one beam (R3.9)."""
+        return self.committing and self.beam_width == 1
+
+    @property
+    def committed(self) -> int:
+        """How many tokens are committed."""
+        return len(self.tokens)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether its version is not the one last acknowledged (R6.5)."""
+        return self.version != self.acknowledged
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks its capacity takes; 0 when closed."""
+        return -(-self.capacity // self.tokens_per_block)
+
+    @property
+    def history_blocks(self) -> int:
+        """How many of its blocks are complete history."""
+        return self.history // self.tokens_per_block
+
+    def entries(self, group: int) -> int:
+        """How many entries a snapshot of a group has: one a block, one for the state of an SSM group (R1.3)."""
+        if self.closed:
+            return 0
+        return 1 if self.ssm[group] else self.blocks
+
+    def indices(self, group: int, beam: int = 0) -> Int32:
+        """int32 ``[entries]``: the raw slot of each block, BAD where none is mapped (R6.2).
+
+        A view that the next operation may change: copy what is kept.
+        """
+        return self.groups[group].view(self.table, beam)[0][: self.entries(group)]
+
+    def levels(self, group: int, beam: int = 0) -> Int8:
+        """int8 ``[entries]``: the level of each block, -1 where none is mapped. A view, as ``indices``."""
+        return self.groups[group].view(self.table, beam)[1][: self.entries(group)]
+
+    def eligible(self, group: int, beam: int = 0) -> int:
+        """How many leading blocks of complete history are mapped on the host in a beam row (R6.3)."""
+        most = self.most_eligible()
+        return min(self.groups[group].on_host(self.table, beam), most) if most and self.sparse[group] else 0
+
+    def most_eligible(self) -> int:
+        """How many blocks of complete history count as eligible if they are on the host (R6.3)."""
+        # Asked for each row of a publication: no properties.
+        eligible = self.status is RequestStatus.ACTIVE and self.phase is Phase.DECODE
+        return self.history // self.tokens_per_block if eligible else 0
+
+    def show(self, fences: FenceTable, before: View | None) -> tuple[View, Sequence[Moved | None]]:
+        """What a row of a batch that shows ``before`` shows from now on: see ``Display.show``."""
+        display = self.display
+        if not display.complete:
+            in_tables = [blocks for blocks, ssm in zip(self.groups, self.ssm, strict=True) if not ssm]
+            for place in display.missing():
+                in_tables[place].display(self.table, fences)
+        return display.show(before)
+
+    def pages(self, group: int) -> Int32:
+        """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""
+        every = self.groups[group].page[:, : self.entries(group)].reshape(-1)
+        found: Int32 = every[every != NO_PAGE]
+        return found
+
+    def locked_pages(self, group: int) -> Int32:
+        """The page numbers that it has locked in a group."""
+        blocks = self.groups[group]
+        found: Int32 = blocks.page[blocks.locked]
+        return found
+
+
+def take_snapshot(fences: FenceTable, request: Request, group: int, beam: int) -> Snapshot:
+    """A snapshot (R6.1), under the manager's lock."""
+    count = request.entries(group)
+    own = request.groups[group]
+    if beam < own.page.shape[0]:
+        indices, levels = request.indices(group, beam).copy(), request.levels(group, beam).copy()
+        pages = own.page[beam, :count]
+        numbers = np.where(indices == BAD, -1, request.table.ready[pages]).tolist()
+    else:
+        indices, levels = np.full(count, BAD, dtype=np.int32), np.full(count, BAD, dtype=np.int8)
+        numbers = [-1] * count
+    eligible = request.eligible(group, beam) if beam < own.page.shape[0] else 0
+    for array in (indices, levels):
+        array.flags.writeable = False
+    ready = tuple(None if number < 0 else fences[number] for number in numbers)
+    return Snapshot(request.name, group, beam, indices, levels, eligible, ready, request.row, request.version)

@@ -1,0 +1,159 @@
+"""The page table: one row a page, one array a property (section 2).
+
+Who uses a page is counted: ``users`` (requests that keep it), ``locks`` (active ones, R2.3), ``needs`` (active ones in prefill,
+which need it on the GPU, R4.2). One user is named in an array; only a page with several has a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.storage.fences import EMPTY, FenceTable
+
+Int32 = npt.NDArray[np.int32]
+
+NO_PAGE = -1
+NOBODY = -1
+NO_NODE = -1
+
+FIELDS: dict[str, tuple[type[np.generic], int]] = {
+    "level": (np.int8, 0),
+    "slot": (np.int32, 0),
+    "group": (np.int16, 0),
+    "block": (np.int32, 0),
+    "beam": (np.int16, 0),
+    "locks": (np.int32, 0),
+    "needs": (np.int32, 0),
+    "users": (np.int32, 0),
+    "user": (np.int32, NOBODY),
+    "node": (np.int32, NO_NODE),
+    "priority": (np.int64, 0),
+    "stamp": (np.int64, 0),
+    "serial": (np.int64, 0),
+    "origin": (np.int64, -1),
+    "written": (np.bool_, 0),
+    "alive": (np.bool_, 0),
+}
+"""Each property, its type and its value in a new page; ``ready``, a fence number, is the other one."""
+
+
+class PageTable:
+    """All pages of a manager. Arrays are indexed by page number and grow; take them from the table at each use.
+
+    ``level``, ``slot``: the location (R2.4). ``ready``: the fence after which the payload is valid there. ``block``: the block,
+    for a page of the tree its depth. ``node``: the tree block that has it. ``stamp``: the operation at which it left LOCKED or
+    was made (R10.2). ``serial``: its age, never used again. ``origin``: the serial of the page that it was copied from.
+    """
+
+    level: npt.NDArray[np.int8]
+    slot: Int32
+    group: npt.NDArray[np.int16]
+    block: Int32
+    beam: npt.NDArray[np.int16]
+    locks: Int32
+    needs: Int32
+    users: Int32
+    user: Int32
+    node: Int32
+    priority: npt.NDArray[np.int64]
+    stamp: npt.NDArray[np.int64]
+    serial: npt.NDArray[np.int64]
+    origin: npt.NDArray[np.int64]
+    written: npt.NDArray[np.bool_]
+    alive: npt.NDArray[np.bool_]
+    ready: Int32
+
+    def __init__(self, fences: FenceTable, room: int = 1024) -> None:
+        """An empty table."""
+        self._fences = fences
+        self._room = 0
+        self._spare: list[Int32] = []
+        self._spares = 0
+        self._serial = 0
+        self.shared: dict[int, set[int]] = {}
+        self.ready = fences.register(np.empty(0, dtype=np.int32))
+        for name, (dtype, _) in FIELDS.items():
+            setattr(self, name, np.empty(0, dtype=dtype))
+        self._grow(room)
+
+    @property
+    def room(self) -> int:
+        """The length of the arrays."""
+        return self._room
+
+    def _grow(self, at_least: int) -> None:
+        old, new = self._room, max(at_least, 2 * self._room)
+        for name, (dtype, value) in FIELDS.items():
+            grown = np.full(new, value, dtype=dtype)
+            grown[:old] = getattr(self, name)
+            setattr(self, name, grown)
+        ready = np.full(new, EMPTY, dtype=np.int32)
+        ready[:old] = self.ready
+        self.ready = self._fences.replace(self.ready, ready)
+        # The spare numbers are taken from the end: low numbers first.
+        self._spare.insert(0, np.arange(new - 1, old - 1, -1, dtype=np.int32))
+        self._spares += new - old
+        self._room = new
+
+    def allocate(self, count: int) -> Int32:
+        """Numbers of ``count`` new pages, alive, all properties but ``serial`` at their first value."""
+        if count > self._spares:
+            self._grow(self._room + count)
+        parts: list[Int32] = []
+        self._spares -= count
+        missing = count
+        while missing:
+            last = self._spare.pop()
+            parts.append(last[-missing:][::-1])
+            if len(last) > missing:
+                self._spare.append(last[:-missing])
+            missing -= len(parts[-1])
+        numbers = np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+        for name, (_, value) in FIELDS.items():
+            getattr(self, name)[numbers] = value
+        self.ready[numbers] = EMPTY
+        self.alive[numbers] = True
+        self.serial[numbers] = np.arange(self._serial, self._serial + count)
+        self._serial += count
+        return numbers
+
+    def recycle(self, numbers: Int32) -> None:
+        """Give page numbers back."""
+        self.alive[numbers] = False
+        self.ready[numbers] = EMPTY
+        self._spare.append(numbers[::-1])
+        self._spares += len(numbers)
+
+    def add_user(self, numbers: Int32, uid: int) -> None:
+        """A request keeps these pages from now on."""
+        used = self.users[numbers] > 0
+        for page in numbers[used].tolist():
+            self.shared.setdefault(page, {int(self.user[page])}).add(uid)
+        self.user[numbers[~used]] = uid
+        self.users[numbers] += 1
+
+    def drop_user(self, numbers: Int32, uid: int) -> None:
+        """A request keeps these pages no more."""
+        several = self.users[numbers] > 1
+        for page in numbers[several].tolist():
+            left = self.shared[page]
+            left.discard(uid)
+            if len(left) == 1:
+                self.user[page] = next(iter(left))
+                del self.shared[page]
+        self.user[numbers[~several]] = NOBODY
+        self.users[numbers] -= 1
+
+    def users_of(self, page: int) -> Iterable[int]:
+        """The uids of the requests that keep a page."""
+        if self.users[page] > 1:
+            return self.shared[page]
+        return (int(self.user[page]),) if self.users[page] else ()
+
+    def living(self) -> Int32:
+        """The numbers of all pages, oldest first."""
+        numbers = np.flatnonzero(self.alive).astype(np.int32)
+        return numbers[np.argsort(self.serial[numbers])]

@@ -1,0 +1,230 @@
+"""Pool groups on their levels: slots, their fences, and the bytes behind them (R1.2, R1.6, R7.2)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.config import POOL_ALIGN, PoolGroup
+from kvgpu.device.api import Access, Device, DeviceError, Memory
+from kvgpu.runs import read, write
+from kvgpu.storage.fences import EMPTY, FenceTable
+
+Int32 = npt.NDArray[np.int32]
+
+FREE = -1
+"""``SlotPool.page`` of a free slot."""
+TAKEN = -2
+"""``SlotPool.page`` of a slot that was taken away (R10.5)."""
+
+KINDS = ("device", "pinned", "file")
+
+
+class PageFile:
+    """The pages of a pool group of the disk level: a file of ``slots`` pages."""
+
+    def __init__(self, path: Path, page_bytes: int, slots: int) -> None:
+        """Make the file and reserve its space. Raises ``DeviceError`` if there is not enough."""
+        self.path = path
+        self._page_bytes = page_bytes
+        self._nbytes = page_bytes * slots
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise DeviceError(
+                f"no file for the disk level at {path}: {error.strerror}; is the folder there, and writable?"
+            ) from error
+        try:
+            if self._nbytes:
+                os.posix_fallocate(self._file, 0, self._nbytes)
+        except OSError as error:
+            self.close()
+            raise DeviceError(
+                f"no {self._nbytes} bytes for the disk level in {path}: {error.strerror}; make room or configure fewer slots"
+            ) from error
+
+    def problem(self) -> str | None:
+        """What is wrong with the file now, if anything."""
+        size = os.fstat(self._file).st_size
+        return None if size >= self._nbytes else f"{self.path} has {size} of {self._nbytes} bytes: something truncated it"
+
+    def read(self, slot: int, target: npt.NDArray[np.uint8]) -> None:
+        """Read a page into ``target``, uint8 ``[page_bytes]``. Raises ``OSError`` if the file is too short."""
+        self._must_be_whole()
+        if os.preadv(self._file, [target.data], slot * self._page_bytes) != self._page_bytes:
+            raise OSError(f"page {slot} of {self.path} is not there any more: something truncated the file")
+
+    def write(self, slot: int, source: npt.NDArray[np.uint8]) -> None:
+        """Write a page from ``source``, uint8 ``[page_bytes]``. Raises ``OSError``."""
+        self._must_be_whole()
+        if os.pwritev(self._file, [source.data], slot * self._page_bytes) != self._page_bytes:
+            raise OSError(f"page {slot} of {self.path} could not be written in full: is the disk full?")
+
+    def _must_be_whole(self) -> None:
+        """A page behind the end of a truncated file would read as zeros once another is written behind it."""
+        problem = self.problem()
+        if problem is not None:
+            raise OSError(problem)
+
+    def close(self) -> None:
+        """Close and remove the file."""
+        os.close(self._file)
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Slots that became free, and those that did before them: what is given is put together when it is looked at."""
+
+    slots: Int32
+    before: Given | None
+
+
+Mark = tuple[tuple[Int32, ...], int, Int32, Given | None, int, int]
+
+
+_pools = itertools.count()
+"""Pools ever made: managers may share a device, and the ordering check must tell their slots apart."""
+
+
+class SlotPool:
+    """The slots of one pool group of one level.
+
+    ``fence[slots]``: what the next use of a slot waits for (R7.2, R7.4). ``readers[slots]``: the reads recorded on it (R7.7).
+    ``page[slots]``: who is in it, ``FREE`` or ``TAKEN``. ``free``: how many are free. ``evictable``: how many pages that nobody
+    has locked are in it.
+
+    Free slots whose fence had passed when that was last looked at stand in ``_passed``, the others in ``_waiting``, then in
+    ``_given``; all in the order in which they became free.
+    """
+
+    def __init__(self, spec: PoolGroup, device: Device, fences: FenceTable, folder: Path) -> None:
+        """Allocate the memory or the file. Raises ``DeviceError``."""
+        self._made = next(_pools)
+        self.spec = spec
+        self.key = (spec.level, spec.number)
+        self._fences = fences
+        self.fence = fences.register(np.full(spec.slots, EMPTY, dtype=np.int32))
+        self.readers = fences.register(np.full(spec.slots, EMPTY, dtype=np.int32))
+        self.page: Int32 = np.full(spec.slots, FREE, dtype=np.int32)
+        self.free = spec.slots
+        self.evictable = 0
+        self._freed: npt.NDArray[np.int64] = np.arange(spec.slots, dtype=np.int64)
+        self._clock = spec.slots
+        self._passed: tuple[Int32, ...] = (np.arange(spec.slots, dtype=np.int32),)
+        self._head = 0
+        self._waiting: Int32 = np.empty(0, dtype=np.int32)
+        self._given: Given | None = None
+        self.memory: Memory | None = None
+        self.file: PageFile | None = None
+        name = f"{KINDS[spec.level]} pool group {spec.number}"
+        if spec.level < 2:
+            self.memory = device.allocate(KINDS[spec.level], max(spec.nbytes, POOL_ALIGN), name)
+        else:
+            self.file = PageFile(folder / f"pool-group-{spec.number}", spec.page_bytes, spec.slots)
+
+    def mark(self) -> Mark:
+        """What ``restore`` needs to undo takes and gives."""
+        return (self._passed, self._head, self._waiting, self._given, self.free, self.evictable)
+
+    def restore(self, mark: Mark) -> None:
+        """Undo all takes and gives since ``mark``."""
+        self._passed, self._head, self._waiting, self._given, self.free, self.evictable = mark
+
+    def take(self, count: int) -> Int32:
+        """Free slots: those whose fence has passed first, then in the order in which they became free (R7.2)."""
+        assert count <= self.free
+        self._fences.refresh()
+        self._look()
+        chosen: list[Int32] = []
+        missing = count
+        while missing and self._passed:
+            chunk = self._passed[0][self._head : self._head + missing]
+            self._head += len(chunk)
+            if self._head == len(self._passed[0]):
+                self._passed, self._head = self._passed[1:], 0
+            passed = self._fences.passed(read(self.fence, chunk)) & self._fences.passed(read(self.readers, chunk))
+            if not passed.all():  # a reader was recorded since
+                self._waiting = self._in_order(np.concatenate([self._waiting, chunk[~passed]]))
+                chunk = chunk[passed]
+            missing -= len(chunk)
+            chosen.append(chunk)
+        if missing:
+            chosen.append(self._waiting[:missing])
+            self._waiting = self._waiting[missing:]
+        self.free -= count
+        return np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int32)
+
+    def give(self, slots: Int32) -> None:
+        """Slots become free, in this order; their fences are set already."""
+        write(self._freed, slots, np.arange(self._clock, self._clock + len(slots)))
+        self._clock += len(slots)
+        self._given = Given(slots, self._given)
+        self.free += len(slots)
+
+    def free_slots(self) -> Int32:
+        """All free slots."""
+        self._collect()
+        return (
+            np.concatenate([self._passed[0][self._head :], *self._passed[1:], self._waiting]) if self._passed else self._waiting
+        )
+
+    def _collect(self) -> None:
+        """Put what was given behind the waiting slots."""
+        parts: list[Int32] = []
+        while self._given is not None:
+            parts.append(self._given.slots)
+            self._given = self._given.before
+        if parts:
+            self._waiting = np.concatenate([self._waiting, *reversed(parts)])
+
+    def _in_order(self, slots: Int32) -> Int32:
+        return slots[np.argsort(self._freed[slots], kind="stable")]
+
+    def _look(self) -> None:
+        """Move the waiting slots whose fence has passed to the others."""
+        self._collect()
+        if not self._waiting.size:
+            return
+        passed = self._fences.passed(self.fence[self._waiting]) & self._fences.passed(self.readers[self._waiting])
+        if not passed.any():
+            return
+        fresh, self._waiting = self._waiting[passed], self._waiting[~passed]
+        chunks = list(self._passed)
+        if chunks and self._head:
+            chunks[0], self._head = chunks[0][self._head :], 0
+        while chunks and (self._freed[chunks[-1][-1]] > self._freed[fresh[0]] or len(chunks[-1]) <= len(fresh)):
+            fresh = self._in_order(np.concatenate([chunks.pop(), fresh]))
+        self._passed = (*chunks, fresh)
+
+    def accesses(self, slots: Int32, write: bool) -> list[Access]:
+        """The accesses of a submission to slots, for the ordering check."""
+        level, number = self.key
+        if level == 2:
+            return [Access(("file", number, slot, self._made), write) for slot in slots.tolist()]
+        return [Access(("slot", level, number, slot, self._made), write) for slot in slots.tolist()]
+
+    def ranges(self, slots: Int32) -> list[tuple[int, int]]:
+        """The (offset, bytes) of slots in the memory, pool by pool."""
+        return [(offset + slot * size, size) for slot in slots.tolist() for offset, size in self.spec.pools]
+
+    def bytes_now(self, slot: int) -> bytes:
+        """The bytes of a slot as they are, pools in the order of R1.6."""
+        if self.file is not None:
+            page = np.empty(self.spec.page_bytes, dtype=np.uint8)
+            self.file.read(slot, page)
+            return page.tobytes()
+        assert self.memory is not None
+        return b"".join(self.memory.read_now(offset + slot * size, size) for offset, size in self.spec.pools)
+
+    def close(self) -> None:
+        """Give the memory or the file back."""
+        if self.memory is not None:
+            self.memory.free()
+        if self.file is not None:
+            self.file.close()

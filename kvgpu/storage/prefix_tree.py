@@ -1,0 +1,123 @@
+"""The prefix tree: blocks of tokens, each with at most one page per layer group (R2.6, R3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kvgpu.storage.pages import NO_PAGE
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A block of the tree. ``depth``: its block number, -1 for the root. ``pages``: by layer group, or ``NO_PAGE``.
+
+    ``children``: by their tokens, oldest first. ``tails``: uids of the requests whose committed path ends here.
+    """
+
+    number: int
+    tokens: Tokens
+    parent: Node | None
+    depth: int
+    pages: list[int]
+    children: dict[Tokens, Node] = field(default_factory=dict)
+    tails: set[int] = field(default_factory=set)
+
+    def prefix(self) -> Tokens:
+        """All tokens from the beginning to the end of this block."""
+        parts: list[Tokens] = []
+        node: Node | None = self
+        while node is not None:
+            parts.append(node.tokens)
+            node = node.parent
+        return tuple(token for part in reversed(parts) for token in part)
+
+    def below(self) -> Iterator[Node]:
+        """This block and all below it, parents first, older children first."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children.values()))
+
+    def path(self) -> Iterator[Node]:
+        """This block and those above it, without the root."""
+        node: Node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The blocks that begin like some tokens: whole ones, and the child that goes on longest with how many tokens (R3.1)."""
+
+    whole: list[Node]
+    partial: Node | None
+    common: int
+
+
+class PrefixTree:
+    """The tree. ``nodes``: by number."""
+
+    def __init__(self, tokens_per_block: int, groups: int) -> None:
+        """An empty tree."""
+        self._tokens_per_block = tokens_per_block
+        self._groups = groups
+        self.root = Node(-1, (), None, -1, [NO_PAGE] * groups)
+        self.nodes: list[Node] = []
+        self._spare: list[int] = []
+
+    def match(self, tokens: Sequence[int]) -> Match:
+        """Whole blocks, then the child with the longest common beginning, by tokens alone (R3.1)."""
+        whole: list[Node] = []
+        node, size = self.root, self._tokens_per_block
+        while child := node.children.get(tuple(tokens[len(whole) * size : (len(whole) + 1) * size])):
+            if len(child.tokens) < size:
+                break
+            whole.append(child)
+            node = child
+        rest = tuple(tokens[len(whole) * size :][:size])
+        best: Node | None = None
+        common = 0
+        for child in node.children.values():  # oldest first, so only a better one replaces
+            length = _common(child.tokens, rest)
+            fuller = best is not None and len(best.tokens) < size == len(child.tokens)
+            if length > common or (length == common > 0 and fuller):
+                best, common = child, length
+        return Match(whole, best, common)
+
+    def insert(self, parent: Node, tokens: Tokens) -> Node:
+        """A new block without pages."""
+        number = self._spare.pop() if self._spare else len(self.nodes)
+        node = Node(number, tokens, parent, parent.depth + 1, [NO_PAGE] * self._groups)
+        if number == len(self.nodes):
+            self.nodes.append(node)
+        else:
+            self.nodes[number] = node
+        parent.children[tokens] = node
+        return node
+
+    def detach(self, node: Node) -> None:
+        """Take a block out of its parent's children; the numbers of it and all below it stay theirs until ``forget``."""
+        assert node.parent is not None
+        del node.parent.children[node.tokens]
+
+    def forget(self, node: Node) -> None:
+        """Let the number of a detached block be used again."""
+        self._spare.append(node.number)
+
+    def walk(self) -> Iterator[Node]:
+        """Every block, parents first."""
+        blocks = self.root.below()
+        next(blocks)
+        return blocks
+
+
+def _common(left: Tokens, right: Tokens) -> int:
+    for place, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return place
+    return min(len(left), len(right))

@@ -1,0 +1,1 @@
+"""Named breaks, which a suite of scenarios must notice."""

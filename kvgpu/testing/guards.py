@@ -1,0 +1,566 @@
+"""The named breaks that are patches: guards, roll-backs and counts, and fences that share a site's name with others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kvgpu.batch.batch import Batch
+from kvgpu.batch.tables import Tables
+from kvgpu.config import LayerGroup
+from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
+from kvgpu.manager import Manager
+from kvgpu.operations import growth, lifecycle, tree_changes
+from kvgpu.operations import state as core_module
+from kvgpu.operations.copies import Copies
+from kvgpu.operations.offload import NONE
+from kvgpu.operations.room import Room
+from kvgpu.operations.transaction import Transaction
+from kvgpu.requests.display import UNMOVED, Display
+from kvgpu.requests.group_blocks import GroupBlocks
+from kvgpu.requests.request import Request
+from kvgpu.serving.executor import Executor
+from kvgpu.storage.copier import Buffers, Copier
+from kvgpu.storage.counters import Counters
+from kvgpu.storage.eviction import EvictionQueue
+from kvgpu.storage.fences import Fence, FenceTable
+from kvgpu.storage.pages import NO_NODE
+from kvgpu.storage.pools import SlotPool
+from kvgpu.storage.prefix_tree import PrefixTree
+from kvgpu.testing.mutants import Patch, replaced, replaced_everywhere, unnamed_dropped
+from kvgpu.upload.packing.packer import Packer
+from kvgpu.upload.staging import StagingPool
+
+Make = Callable[[Any], Any]
+Break = tuple[str, str, Patch]
+"""Name, rule, patch."""
+
+
+def _on(owner: Any, name: str, make: Make) -> Patch:
+    return partial(replaced, owner, name, make)
+
+
+def _everywhere(module: str, name: str, make: Make) -> Patch:
+    return partial(replaced_everywhere, f"kvgpu.{module}", name, make)
+
+
+def _instead(value: Any) -> Make:
+    """Whatever it is called with, nothing happens and ``value`` comes back."""
+    return lambda old: lambda *args, **kwargs: value
+
+
+def _from(caller: str, value: Any) -> Make:
+    """When ``caller`` calls it, nothing happens and ``value`` comes back."""
+    return lambda old: lambda self, *args: value if sys._getframe(1).f_code.co_name == caller else old(self, *args)
+
+
+def _all_wait_for_writes(old: Any) -> Any:
+    def write_completed(tx: Any, request: Any, completed: Any, leaving: Any) -> None:
+        old(tx, request, completed, leaving)
+        tx.fence_slots(leaving, tree_changes.released_work(tx.core, request))
+
+    return write_completed
+
+
+PLACES: tuple[Break, ...] = (
+    ("a grown request waits for no slot that it takes", "R7.9", partial(unnamed_dropped, "operations.growth")),
+    ("a resumed request waits for no reader of its pages", "R7.9", partial(unnamed_dropped, "operations.lifecycle")),
+    ("a rebase waits for no reader of the tree's page", "R7.9", partial(unnamed_dropped, "operations.commit")),
+    ("a copy does not wait for the slot that it writes", "R7.1", _on(Copies, "_slot_points", _from("_submit", ()))),
+    ("a move does not wait for what is kept of its old slot", "R7.1", _on(Copies, "_slot_points", _from("_move", ()))),
+    ("a private copy does not wait for what is kept of its source", "R7.1", _on(Copies, "_slot_points", _from("copy", ()))),
+    (
+        "a slot freed without a copy forgets the readiness of its page",
+        "R7.2",
+        _on(FenceTable, "united", lambda old: lambda self, left, right: left.copy()),
+    ),
+    ("recorded reads are kept for no slot", "R7.7", _on(Manager, "_read_slots", _instead(None))),
+    ("recorded reads of tables keep back no publication", "R7.7", _on(Tables, "note_reads", _instead(None))),
+    ("a release puts no work into the fences of its slots", "R7.4", _on(Transaction, "fence_slots", _instead(None))),
+    (
+        "what is written to a block as it goes stale is not before its release",
+        "R7.4",
+        _on(Transaction, "fence_slots", _from("_write_completed", None)),
+    ),
+    (
+        "all blocks that go stale wait for what is written meanwhile",
+        "R7.4",
+        _on(growth, "_write_completed", _all_wait_for_writes),
+    ),
+    ("a commit joins no work into the readiness", "R6.4", _on(Transaction, "join_readiness", _instead(None))),
+)
+
+
+# ---- what the guards put in the place of the real thing ------------------------------------------------------------------
+
+
+def _oldest_point(old: Any) -> Any:
+    def init(self: Any, points: Any = ()) -> None:
+        first: dict[str, Any] = {}
+        for point in points:
+            first.setdefault(point.key, point)
+        old(self, first.values())
+
+    return init
+
+
+def _early_buffer(old: Any) -> Any:
+    def acquire(self: Any) -> Any:
+        buffer = self._buffers[0]
+        buffer.busy_until = None
+        return buffer
+
+    return acquire
+
+
+def _early_copy_buffer(old: Any) -> Any:
+    def take(self: Any, nbytes: int) -> Any:
+        for buffer in self._buffers:
+            buffer.busy = None
+        return old(self, nbytes)
+
+    return take
+
+
+def _keep_changes(old: Any) -> Any:
+    def leave(self: Any, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, CopyFailed) and not self._committed:
+            self.commit()
+        else:
+            old(self, kind, error, trace)
+
+    return leave
+
+
+def _first_owner_only(old: Any) -> Any:
+    def tell(self: Any, numbers: Any, was: Any, ready: int) -> None:
+        with replaced(core_module.Core, "owners", lambda owners: lambda core, pages: owners(core, pages)[:1]):
+            old(self, numbers, was, ready)
+
+    return tell
+
+
+def _first_owner_newer(old: Any) -> Any:
+    def tell(self: Any, numbers: Any, was: Any, ready: int) -> None:
+        before = set(self._tx._touched)
+        old(self, numbers, was, ready)
+        for owner in self._tx.core.owners(numbers)[1:]:
+            if owner not in before:
+                self._tx._touched.pop(owner, None)
+
+    return tell
+
+
+def _no_new_deferral(old: Any) -> Any:
+    def tell(self: Any, numbers: Any, was: Any, ready: int) -> None:
+        owners = [(owner, owner.maybe_deferred) for owner in self._tx.core.owners(numbers)]
+        old(self, numbers, was, ready)
+        for owner, deferred in owners:
+            owner.maybe_deferred = deferred
+
+    return tell
+
+
+def _page_by_page_down(old: Any) -> Any:
+    def offload(tx: Any, found: Any, more_owners: Sequence[Any] = ()) -> None:
+        for numbers, slots in found:
+            used = dict.fromkeys(slots, 0)
+            for number in numbers.tolist():
+                key = (1, int(tx.core.pool_group[tx.core.pages.group[number], 1]))
+                mine = slots[key][used[key] : used[key] + 1]
+                used[key] += 1
+                old(tx, [(np.array([number], dtype=np.int32), {key: mine})], more_owners)
+
+    return offload
+
+
+def _page_by_page_up(old: Any) -> Any:
+    def bring_up(tx: Any, numbers: Any, slots: Any, level: int) -> None:
+        used = dict.fromkeys(slots, 0)
+        for number in numbers.tolist():
+            key = (level, int(tx.core.pool_group[tx.core.pages.group[number], level]))
+            mine = slots[key][used[key] : used[key] + 1]
+            used[key] += 1
+            old(tx, np.array([number], dtype=np.int32), {key: mine}, level)
+
+    return bring_up
+
+
+def _low_blocks_first(old: Any) -> Any:
+    def ordered(self: Any) -> Any:
+        numbers, pages = old(self), self._pages
+        return numbers[np.lexsort((pages.block[numbers], pages.stamp[numbers], pages.priority[numbers]))]
+
+    return ordered
+
+
+def _no_levels(shown: Any) -> Any:
+    return shown._replace(levels=np.full_like(shown.levels, -1))
+
+
+def _without_levels(old: Any) -> Any:
+    def add(self: Any, numbers: Any, rows: Any, changes: Any) -> None:
+        blank = [view._replace(shown=[_no_levels(shown) for shown in view.shown]) for view in rows.views]
+        old(self, numbers, rows._replace(views=blank), changes)
+
+    return add
+
+
+def _member_is_believed(old: Any) -> Any:
+    return lambda self, before: old(self, self._base)
+
+
+def _not_held(old: Any) -> Any:
+    return lambda self, place, indices, levels: (indices, levels)
+
+
+def _reused_too_early(old: Any) -> Any:
+    def show(self: Any, *args: Any) -> Any:
+        shown = old(self, *args)
+        self._oldest, self._earlier = self._earlier, None
+        return shown
+
+    return show
+
+
+def _left_rows_forgotten(old: Any) -> Any:
+    def show(self: Any, *args: Any) -> Any:
+        shown = old(self, *args)
+        self._elsewhere = None
+        return shown
+
+    return show
+
+
+def _while_committing(old: Any) -> Any:
+    return property(lambda self: self.committing)
+
+
+def _in_its_own_scope(old: Any) -> Any:
+    return lambda core, scope, request: old(core, core.scope(), request)
+
+
+def _as_a_resize(old: Any) -> Any:
+    return lambda core, request, capacity: growth.resize(core, request, capacity, request.history)
+
+
+def _never_acknowledged(old: Any) -> Any:
+    def upload(self: Any, stream: Any, rows: Any) -> None:
+        before = [(member, member.acknowledged) for member in self._members if member is not None]
+        old(self, stream, rows)
+        for member, version in before:
+            member.acknowledged = version
+
+    return upload
+
+
+def _first_row_published(old: Any) -> Any:
+    return lambda self, stream, rows: old(self, stream, rows[:1])
+
+
+def _any_version(old: Any) -> Any:
+    def acknowledge(self: Any, request: Any, version: int) -> bool:
+        old(self, request, version)
+        request.acknowledged = version
+        return True
+
+    return acknowledge
+
+
+def _no_retry_when_decoding(old: Any) -> Any:
+    return lambda self, request: True if request.active and request.decoding else old(self, request)
+
+
+def _refused_are_counted(old: Any) -> Any:
+    def after_undo(self: Any) -> Any:
+        for submission in self._submissions:
+            if submission.direction is not None:
+                self._tx.core.counters.copied(submission.direction, self._tx.core.pages.group[submission.numbers])
+        return old(self)
+
+    return after_undo
+
+
+def _evicted_again(old: Any) -> Any:
+    def move(self: Any, page: int, key: Any, lower: Any) -> None:
+        old(self, page, key, lower)
+        self._tx.scope.evicted.discard(page)
+
+    return move
+
+
+def _last_free_row(old: Any) -> Any:
+    def row_for(self: Any, request: Any, row: int | None) -> int:
+        free = [number for number, member in enumerate(self._members) if member is None]
+        return int(old(self, request, free[-1] if row is None and free else row))
+
+    return row_for
+
+
+def _committed_is_writable(old: Any) -> Any:
+    def targets(core: Any, request: Any, group: int, block: int) -> Any:
+        try:
+            return old(core, request, group, block)
+        except LogicError as error:
+            if "committed" not in str(error):
+                raise
+            return []
+
+    return targets
+
+
+def _history_beyond_old_capacity(old: Any) -> Any:
+    def check(request: Any, capacity: int | None, history: int | None) -> Any:
+        try:
+            return old(request, capacity, history)
+        except InvalidArgument as error:
+            if "grow the capacity first" not in str(error):
+                raise
+            return request.capacity if capacity is None else capacity, history
+
+    return check
+
+
+def _newest_child(old: Any) -> Any:
+    @contextmanager
+    def turned(node: Any) -> Iterator[None]:
+        before = node.children
+        node.children = dict(reversed(list(before.items())))
+        try:
+            yield
+        finally:
+            node.children = before
+
+    def match(self: Any, tokens: Any) -> Any:
+        last = old(self, tokens).whole
+        with turned(last[-1] if last else self.root):
+            return old(self, tokens)
+
+    return match
+
+
+def _not_partial(old: Any) -> Any:
+    def adopt(core: Any, request: Any, tokens: Any) -> None:
+        old(core, request, tokens)
+        request.partial = False
+
+    return adopt
+
+
+def _kept_for_ever(old: Any) -> Any:
+    return lambda tx, request: tx.put_attribute(request, "committing", False)
+
+
+def _one_beam(old: Any) -> Any:
+    def grow(request: Any, *args: Any) -> Any:
+        rows, blocks = old(request, *args)
+        return rows[rows == 0], blocks[rows == 0]
+
+    return grow
+
+
+def _gap_is_jumped(old: Any) -> Any:
+    def on_host(self: Any, pages: Any, beam: int) -> int:
+        return int((self.view(pages, beam)[1] == 1).sum())
+
+    return on_host
+
+
+def _eligible_in_prefill(old: Any) -> Any:
+    def eligible(self: Any, group: int, beam: int = 0) -> int:
+        if not (self.active and self.sparse[group]):
+            return 0
+        return int(min(self.groups[group].on_host(self.table, beam), self.history_blocks))
+
+    return eligible
+
+
+def _shorter(old: Any) -> Any:
+    def stale(self: Any, history: int, tokens_per_block: int) -> tuple[int, int]:
+        first, end = old(self, history, tokens_per_block)
+        return first, max(first, end - 1)
+
+    return stale
+
+
+def _older_version(old: Any) -> Any:
+    return lambda self, member: min(old(self, member), 0)
+
+
+def _held_is_dropped(old: Any) -> Any:
+    def leave(self: Any, page: int, key: Any) -> bool:
+        if old(self, page, key):
+            return True
+        if self._tx.core.pages.node[page] == NO_NODE:
+            return False
+        tree_changes.drop(self._tx, page, [])
+        return True
+
+    return leave
+
+
+def _one_lane(old: Any) -> Any:
+    return lambda self, after: self._lanes[0] if self._lanes else old(self, after)
+
+
+def _first_row_only(old: Any) -> Any:
+    def named(layout: Any, groups: Any, rows: Any) -> Any:
+        return old(layout, groups, list(rows)[:1])
+
+    return named
+
+
+def _any_gpu_pool(old: Any) -> Any:
+    def too_full(core: Any) -> bool:
+        limit = core.layout.max_util_for_resume
+        return any((pool.spec.slots - pool.free - pool.evictable) / pool.spec.slots > limit for pool in core.pools[0])
+
+    return too_full
+
+
+def _block_by_block(old: Any) -> Any:
+    def every_page(request: Any) -> Any:
+        numbers = old(request)
+        return numbers[np.argsort(request.manager.pages.block[numbers], kind="stable")]
+
+    return every_page
+
+
+def _overwritten_at_once(old: Any) -> Any:
+    def vacate(self: Any, pool: Any, slots: Any) -> None:
+        old(self, pool, slots)
+        events = [point.event for point in self.core.fences.points(pool.fence[slots], pool.readers[slots])]
+        if pool.memory is not None:
+            self.core.device.poison(pool.memory, pool.ranges(slots), events, "R7.2 a released slot is overwritten at once")
+
+    return vacate
+
+
+def _written_early(old: Any) -> Any:
+    def write_completed(tx: Any, request: Any, targets: Any, let_go: Any) -> None:
+        tx.copies.behind, kept = (), tx.copies.behind
+        old(tx, request, targets, let_go)
+        tx.copies.behind = kept
+
+    return write_completed
+
+
+def _states_are_history(old: Any) -> Any:
+    def writable(self: Any, request: Any, blocks: Any, groups: Any = None) -> Any:
+        found = old(self, request, blocks, groups)
+        if any(request.ssm[target.group] and request.history_blocks for target in found):
+            raise LogicError("the state of a request with history is history")
+        return found
+
+    return writable
+
+
+GUARDS: tuple[Break, ...] = (
+    ("R1.3 the state of a request with history is not written", "R1.3", _on(Manager, "writable", _states_are_history)),
+    ("R3.5 states count towards the limit of GPU use", "R3.5", _everywhere("operations.lifecycle", "too_full", _any_gpu_pool)),
+    ("R3.14 what a resize completes and evicts goes unwritten", "R3.14", _on(Room, "moving", _instead(frozenset()))),
+    (
+        "R7.2 what a close releases becomes free block by block",
+        "R7.2",
+        _everywhere("operations.lifecycle", "every_page", _block_by_block),
+    ),
+    ("R7.2 a released slot is overwritten before its next use", "R7.2", _on(Transaction, "vacate", _overwritten_at_once)),
+    (
+        "R7.2 the overwriting of one slot is taken for that of another",
+        "R7.2",
+        _on(FenceTable, "foreign", lambda old: lambda self, key, event, site: old(self, "poison", event, site)),
+    ),
+    (
+        "R7.9 a block that goes stale is written before the slots are taken",
+        "R7.9",
+        _on(growth, "_write_completed", _written_early),
+    ),
+    (
+        "R1.8 the stale range ends a block early",
+        "R1.8",
+        _on(LayerGroup, "stale", _shorter),
+    ),
+    ("R2.1 committed pages can be written", "R2.1", _everywhere("operations.payloads", "_targets", _committed_is_writable)),
+    ("R3.1 the newest child is matched", "R3.1", _on(PrefixTree, "match", _newest_child)),
+    ("R3.1 matched pages are not held", "R3.1", _on(Transaction, "add_user", _instead(None))),
+    ("R3.4 no private copy of a partial match", "R3.4", _everywhere("operations.lifecycle", "adopt_match", _not_partial)),
+    ("R3.5 the limit of GPU use is ignored", "R3.5", _everywhere("operations.lifecycle", "too_full", _instead(False))),
+    (
+        "R3.6 history beyond the old capacity",
+        "R3.6",
+        _everywhere("operations.growth", "check_lengths", _history_beyond_old_capacity),
+    ),
+    ("R3.7 stale pages are kept for a commit that beams rule out", "R3.7", _on(Request, "may_commit", _while_committing)),
+    ("R3.7 kept pages stay when beams come", "R3.7", _on(growth, "release_kept", _instead(None))),
+    (
+        "R3.7 kept pages stay when committing ends",
+        "R3.7",
+        _everywhere("operations.tree_changes", "stop_committing", _kept_for_ever),
+    ),
+    ("R3.12 blocks behind the prompt grow one beam row", "R3.12", _everywhere("operations.growth", "grow_blocks", _one_beam)),
+    ("R3.14 a refused copy undoes nothing", "R3.14", _on(Transaction, "__exit__", _keep_changes)),
+    ("R3.14 free slots are not restored", "R3.14", _on(SlotPool, "restore", _instead(None))),
+    ("R3.14 pages in use are evicted", "R3.14", _on(Room, "_is_pinned", _instead(False))),
+    (
+        "R4.2 the prefill owners are not asked",
+        "R4.2",
+        _everywhere("operations.offload", "movable", lambda old: lambda core, n, own: n),
+    ),
+    ("R4.2 a decode entry stays a prefill owner", "R4.2", _on(Transaction, "need_no_more", _instead(None))),
+    ("R4.3 a resize retries nothing", "R4.3", _on(growth, "claim_retries", _instead((NONE, {})))),
+    ("R4.3 a resume retries nothing", "R4.3", _on(lifecycle, "claim_retries", _instead((NONE, {})))),
+    ("R4.3 a publication retries nothing", "R4.3", _on(Manager, "retry_deferred", _instead(False))),
+    ("R4.3 enter_decode of a decoding request retries nothing", "R4.3", _on(Manager, "enter_decode", _no_retry_when_decoding)),
+    ("R4.5 one submission per page offloaded", "R4.5", _everywhere("operations.offload", "offload", _page_by_page_down)),
+    ("R4.5 one submission per page onboarded", "R4.5", _everywhere("operations.offload", "bring_up", _page_by_page_up)),
+    ("R4.6 the index of other owners stays", "R4.6", _on(Copies, "_tell_owners", _first_owner_only)),
+    ("R4.6 a freed slot is lost", "R4.6", _on(SlotPool, "give", lambda old: lambda self, slots: old(self, slots[1:]))),
+    ("R4.8 queued work of a refused copy is forgotten", "R4.8", _on(Copies, "after_undo", lambda old: lambda self: [])),
+    ("R4.8 what was overwritten is not put back", "R4.8", _on(Copies, "_put_back", _instead(None))),
+    ("R5.3 a promotion defers nothing", "R5.3", _on(Copies, "_tell_owners", _no_new_deferral)),
+    ("R6.3 the eligible count is one too many", "R6.3", _on(Request, "eligible", lambda old: lambda *args: old(*args) + 1)),
+    ("R6.3 the eligible count jumps over a gap", "R6.3", _on(GroupBlocks, "on_host", _gap_is_jumped)),
+    ("R6.3 pages are eligible in prefill", "R6.3", _on(Request, "eligible", _eligible_in_prefill)),
+    ("R6.4 versions of other owners stay", "R6.4", _on(Copies, "_tell_owners", _first_owner_newer)),
+    ("R6.5 any version can be acknowledged", "R6.5", _on(Manager, "acknowledge", _any_version)),
+    ("R7.2 of the points of a stream the oldest is kept", "R7.2", _on(Fence, "__init__", _oldest_point)),
+    ("R7.2 slots behind a fence are taken as soon as others", "R7.2", _on(Fence, "passed", _instead(True))),
+    ("R7.2 slots whose fence has passed stay behind", "R7.2", _on(SlotPool, "_look", _instead(None))),
+    ("R7.6 a staging buffer is used too early", "R7.6", _on(StagingPool, "acquire", _early_buffer)),
+    ("R7.6 a staging buffer is never used again", "R7.6", _on(StagingPool, "acquire", lambda old: lambda self: self._grow())),
+    ("R7.6 a copy buffer is used too early", "R7.6", _on(Buffers, "take", _early_copy_buffer)),
+    ("R7.1 all copies stand in one lane", "R7.1", _on(Copier, "lane", _one_lane)),
+    ("R7.7 only the first row's slots are read", "R7.7", _everywhere("batch.table_reads", "named_slots", _first_row_only)),
+    ("R8.1 the levels are not written", "R8.1", _on(Packer, "add", _without_levels)),
+    ("R8.2 the row of a closed member stays", "R8.2", _on(Batch, "member_closed", _instead(None))),
+    ("R8.2 the last free row is taken", "R8.2", _on(Batch, "_row_for", _last_free_row)),
+    (
+        "R8.3 a newer version makes no row dirty",
+        "R8.3",
+        _on(Batch, "_shows", _older_version),
+    ),
+    ("R8.4 the first dirty row alone is published", "R8.4", _on(Batch, "_upload", _first_row_published)),
+    ("R8.4 a row is taken for what its member showed last", "R8.4", _on(Display, "show", _member_is_believed)),
+    ("R8.4 a moved page is not written again", "R8.4", _on(Display, "moved", _instead(None))),
+    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", _on(Display, "_compare", _instead(UNMOVED))),
+    ("R8.6 words are reused before others are published", "R8.6", _on(Display, "show", _reused_too_early)),
+    ("R8.4 published words change with the request", "R8.4", _on(Display, "to_change", _not_held)),
+    ("R7.7 the words of a row that its request has left are reused", "R7.7", _on(Display, "show", _left_rows_forgotten)),
+    ("R8.4 a publication acknowledges nothing", "R8.4", _on(Batch, "_upload", _never_acknowledged)),
+    ("R10.1 a page is evicted twice by one operation", "R10.1", _on(Room, "_move", _evicted_again)),
+    ("R10.1 each row that a publication retries is an operation", "R10.1", _on(growth, "retry_deferred", _in_its_own_scope)),
+    ("R10.1 held pages are dropped", "R10.1", _on(Room, "_leave", _held_is_dropped)),
+    ("R10.2 the last page in leaves first", "R10.2", _on(EvictionQueue, "ordered", lambda old: lambda self: old(self)[::-1])),
+    ("R10.2 lower blocks leave first", "R10.2", _on(EvictionQueue, "ordered", _low_blocks_first)),
+    ("R10.3 a block without pages stays in the tree", "R10.3", _everywhere("operations.tree_changes", "_remove", _instead(None))),
+    ("R11.3 dense offsets of pages on the host", "R11.3", _everywhere("serving.executor", "_must_be_dense", _instead(None))),
+    ("R11.5 giving back is a resize, which retries", "R11.5", _on(growth, "give_back", _as_a_resize)),
+    ("R11.5 a refused request keeps what was grown for it", "R11.5", _on(Executor, "_give_back", _instead(None))),
+    ("R13.1 dropped pages are not counted", "R13.1", _on(Counters, "dropped", _instead(None))),
+    ("R13.2 refused copies are counted", "R13.2", _on(Copies, "after_undo", _refused_are_counted)),
+)

@@ -1,0 +1,1 @@
+"""What a publication sends to the device: the packed form, its staging memory, the kernel that scatters it."""

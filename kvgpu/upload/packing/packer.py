@@ -1,0 +1,121 @@
+"""A publication in its packed form: staging memory, filled part by part while the caller works on (R8.4, R7.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kvgpu.requests.display import Moved
+from kvgpu.requests.row_words import COUNTABLE, FACTS, INDICES, LEVELS, Rows, Shown
+from kvgpu.upload.packing.form import CHANGE, COUNT, LENGTH, MIXED, ROW, SAME, START, PackedForm, padded
+from kvgpu.upload.packing.gather import UNKNOWN, Sources, gather
+from kvgpu.upload.packing.gather import prepare as prepare_gather
+
+Int32 = npt.NDArray[np.int32]
+
+
+def prepare(form: PackedForm, nbytes: int) -> None:
+    """Compile what packing a publication of so many bytes will need, so that the first one need not wait for it."""
+    packed = form.sections(np.empty(0, np.uint8), 0, 0)
+    prepare_gather(np.int32, (packed.low, packed.high), nbytes)
+    if form.levels:
+        prepare_gather(np.int8, (packed.levels,), nbytes)
+
+
+class Packer:
+    """Fills ``staging`` (uint8) in ``form``, for ``pairs`` (dirty row, group) of at most ``blocks`` each.
+
+    ``room``: the entries that the form has room for. ``work``: at most so many blocks are written for any pair; 0: whole rows.
+    """
+
+    def __init__(self, staging: npt.NDArray[np.uint8], form: PackedForm, pairs: int, blocks: int) -> None:
+        """Nothing is packed yet."""
+        self.room = pairs * padded(blocks)
+        self._packed = form.sections(staging, pairs, self.room)
+        self._changes = self._packed.changes(0, self.room // CHANGE)
+        self._with_levels = form.levels
+        self._pairs = self._used = self._most = 0
+        self._whole = False
+        self._under_way: list[Callable[[], object]] = []
+
+    @property
+    def work(self) -> int:
+        """See the class."""
+        return 0 if self._whole else max(1, self._most)
+
+    def add(self, numbers: Sequence[int], rows: Rows, changes: Sequence[Moved | None]) -> None:
+        """Pack the next rows. Threads may copy until ``finish``.
+
+        ``changes``: for each row and group what may differ from what stands there; ``None``: all. Where that is much, all is
+        written as well.
+        """
+        groups = len(changes) // len(numbers)
+        facts = np.frombuffer(b"".join([view.facts for view in rows.views]), np.int64).reshape(len(changes), FACTS)
+        columns = np.array([numbers, rows.lengths, rows.countable], np.int32)
+        row, lengths, countable = np.repeat(columns, groups, axis=1)
+        of_change = np.array([-1 if moved is None else len(moved.blocks) for moved in changes], np.int32)
+        whole = (of_change < 0) | (CHANGE * of_change > lengths)
+        heads = self._packed.heads[self._pairs : self._pairs + len(changes)]
+        heads[:, ROW] = row
+        heads[:, LENGTH] = np.where(whole, lengths, ~of_change)
+        heads[:, COUNT] = np.minimum(facts[:, COUNTABLE], countable)
+        room = padded(np.where(whole, lengths, CHANGE * of_change))
+        heads[:, START] = self._used + np.cumsum(room) - room
+        heads[:, SAME] = MIXED
+        self._used += int(room.sum())
+        self._pairs += len(changes)
+        if not whole.all():
+            self._most = max(self._most, int(of_change[~whole].max()))
+            self._add_changes(heads, rows, changes, np.flatnonzero(~whole & (of_change > 0)))
+        if whole.any():
+            self._whole = True
+            self._add_whole(heads, rows, facts, np.flatnonzero(whole))
+
+    def _add_whole(self, heads: Int32, rows: Rows, facts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
+        starts, lengths = heads[places, START], heads[places, LENGTH]
+
+        def parts() -> list[Shown]:
+            return [_shown(rows, place, len(heads)) for place in places.tolist()]
+
+        sources = Sources(np.int32, facts[places, INDICES], lambda: [part.indices for part in parts()])
+        copied = gather(sources, lengths, starts, (self._packed.low, self._packed.high))
+
+        def tell() -> None:
+            same = copied()
+            heads[places, SAME] = np.where(same == UNKNOWN, MIXED, same)
+
+        self._under_way.append(tell)
+        if self._with_levels:
+            sources = Sources(np.int8, facts[places, LEVELS], lambda: [part.levels for part in parts()])
+            self._under_way.append(gather(sources, lengths, starts, (self._packed.levels,)))
+
+    def _add_changes(self, heads: Int32, rows: Rows, changes: Sequence[Moved | None], places: npt.NDArray[np.int64]) -> None:
+        if not places.size:
+            return
+        parts = [(place, moved) for place in places.tolist() if (moved := changes[place]) is not None]
+        counts = ~heads[places, LENGTH]
+        starts = np.repeat(heads[places, START], counts)
+        within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
+        at = starts // CHANGE + within
+        self._changes[at, 0] = np.concatenate([moved.blocks for _, moved in parts])
+        self._changes[at, 1] = np.concatenate(
+            [
+                _shown(rows, place, len(heads)).indices[moved.blocks] if moved.slots is None else moved.slots
+                for place, moved in parts
+            ]
+        )
+        if self._with_levels:
+            levels = [_shown(rows, place, len(heads)).levels[moved.blocks] for place, moved in parts]
+            self._packed.levels[starts + within] = np.concatenate(levels)
+
+    def finish(self) -> None:
+        """Wait for the threads: everything that was added is packed. Idempotent."""
+        while self._under_way:
+            self._under_way.pop()()
+
+
+def _shown(rows: Rows, place: int, pairs: int) -> Shown:
+    row, group = divmod(place, pairs // len(rows.views))
+    return rows.views[row].shown[group]

@@ -1,0 +1,56 @@
+"""Random managers, and what a run of lifecycles may contain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from kvspec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, LevelKind, ManagerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a run of lifecycles may contain."""
+
+    faults: bool = True
+    gates: bool = True
+    disk: bool = True
+    beams: bool = True
+    ssm: bool = True
+    wild: float = 0.06
+    """Share of calls made without looking at the state."""
+
+
+def random_manager(rng: Random, profile: Profile) -> ManagerConfig:
+    """A small manager: one to four layers, tiny pools."""
+    layers: list[LayerConfig] = []
+    for number in range(rng.choice((1, 1, 2, 2, 3, 4))):
+        kind = rng.choice(("sparse", "sparse", "dense", "window", "sparse_window", "ssm" if profile.ssm else "dense"))
+        if number == 0 and kind in ("ssm", "window") and rng.random() < 0.5:
+            kind = "sparse"
+        sparse = kind.startswith("sparse")
+        nbytes = rng.choice((16, 16, 32, 48))
+        buffers = [BufferConfig(role="key", bytes=nbytes, sparse=sparse)]
+        if rng.random() < 0.3:
+            buffers.append(BufferConfig(role="value", bytes=rng.choice((nbytes, 64)), sparse=sparse))
+        window = rng.choice((1, 2, 3, 5, 8)) if "window" in kind else None
+        sinks = rng.choice((None, 1, 4)) if window else None
+        layers.append(
+            LayerConfig(
+                name=f"l{number}",
+                kind=LayerKind.SSM if kind == "ssm" else LayerKind.ATTENTION,
+                sliding_window=window,
+                sink_tokens=sinks,
+                buffers=tuple(buffers),
+            )
+        )
+    roomy = rng.choice((1, 1, 2, len(layers)))  # several groups share the slots
+    levels = [LevelConfig(kind=LevelKind.GPU, slots=rng.choice((2, 3, 4, 5, 6, 7, 8, 9)) * roomy)]
+    if rng.random() < 0.95 or any(layer.sparse for layer in layers):
+        levels.append(LevelConfig(kind=LevelKind.HOST, slots=rng.randint(0, 7) * roomy))
+        if profile.disk and rng.random() < 0.4:
+            levels.append(LevelConfig(kind=LevelKind.DISK, slots=rng.randint(0, 6) * roomy))
+    utilisation = rng.choice((1.0, 1.0, 1.0, 0.75))
+    return ManagerConfig(
+        tokens_per_block=rng.choice((1, 2, 4, 4)), levels=tuple(levels), layers=tuple(layers), max_util_for_resume=utilisation
+    )

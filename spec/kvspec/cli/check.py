@@ -1,0 +1,58 @@
+"""``kvspec check``: whether scenario files are right, without running them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, read
+from kvspec.suite import scenario_files, suite_path
+
+MAX_SHOWN = 50
+"""How many problems of one file are printed."""
+
+
+def check(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
+    max_pool_bytes: Annotated[
+        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+    ] = DEFAULT_MAX_POOL_BYTES,
+) -> None:
+    """Check scenario files without running them: exit 0 if all are right, 2 if one is wrong."""
+    asked = paths or [suite_or_exit()]
+    files = scenario_files(asked)
+    if not files:
+        typer.echo(f"no scenario in {', '.join(map(str, asked))}: expected YAML files that say kvspec:", err=True)
+        raise typer.Exit(2)
+    scenarios = problems = wrong = 0
+    for path in files:
+        loaded = read(path, max_pool_bytes=max_pool_bytes)
+        for problem in loaded.problems[:MAX_SHOWN]:
+            typer.echo(str(problem))
+        if len(loaded.problems) > MAX_SHOWN:
+            typer.echo(f"{path}: and {len(loaded.problems) - MAX_SHOWN} more problems")
+        if not loaded.problems:
+            steps = sum(len(scenario.steps) for scenario in loaded.scenarios)
+            typer.echo(f"{path}: ok, {_count(len(loaded.scenarios), 'scenario')}, {_count(steps, 'step')}")
+        scenarios += len(loaded.scenarios)
+        problems += len(loaded.problems)
+        wrong += bool(loaded.problems)
+    if problems:
+        typer.echo(f"{_count(problems, 'problem')} in {wrong} of {_count(len(files), 'file')}")
+        raise typer.Exit(2)
+    typer.echo(f"{_count(len(files), 'file')}, {_count(scenarios, 'scenario')}, all right")
+
+
+def suite_or_exit() -> Path:
+    """The folder of the suite; where there is none, a message and exit 2."""
+    try:
+        return suite_path()
+    except FileNotFoundError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,0 +1,82 @@
+"""``kvspec explain``: one rule, a section of rules or a verb, and the scenarios that cover it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvspec.cli.check import suite_or_exit
+from kvspec.cli.run import refuse
+from kvspec.language.loader import load_paths
+from kvspec.language.problems import nearest
+from kvspec.ops import VERBS
+from kvspec.rules import Rule, load_rules
+from kvspec.scenario import Scenario
+from kvspec.suite import scenario_files
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_SCENARIOS = 10
+"""How many scenarios are listed without ``--all``."""
+
+
+def explain(
+    names: Annotated[list[str], typer.Argument(help="Rules (R4.2), sections (R4) or verbs (resize).")],
+    every: Annotated[bool, typer.Option("--all", help="List every scenario that covers it.")] = False,
+) -> None:
+    """Print a rule with the decisions below it, or what a verb takes, and where the suite covers it."""
+    from rich.console import Console
+
+    rules = load_rules()
+    for name in names:
+        if not _rules(name, rules) and name not in VERBS:
+            near = nearest(name, [*(rule.id for rule in rules), *VERBS])
+            hint = f" Did you mean {near}?" if near else ""
+            refuse(f"there is no rule or verb {name!r}.{hint} `kvspec rules` prints all rules")
+    scenarios, _ = load_paths(scenario_files([suite_or_exit()]))
+    console = Console(highlight=False, emoji=False)
+    for number, name in enumerate(names):
+        if number:
+            console.print()
+        for rule in _rules(name, rules):
+            _print_rule(console, rule)
+            _print_scenarios(console, [one for one in scenarios if rule.id in one.rules], every)
+        if name in VERBS:
+            console.print("\n".join(_verb(name)), markup=False)
+            _print_scenarios(console, [one for one in scenarios if name in one.verbs], every)
+
+
+def _rules(name: str, rules: Sequence[Rule]) -> list[Rule]:
+    return [rule for rule in rules if rule.id == name or rule.id.startswith(f"{name}.")]
+
+
+def _print_rule(console: Console, rule: Rule) -> None:
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    console.print(f"[bold cyan]{rule.id}[/]  [dim]{escape(rule.section)}[/]")
+    console.print(escape(rule.text))
+    for decision in rule.decisions:
+        console.print(Padding(f"- {escape(decision)}", (0, 0, 0, 2)))
+
+
+def _print_scenarios(console: Console, scenarios: Sequence[Scenario], every: bool) -> None:
+    shown = scenarios if every else scenarios[:MAX_SCENARIOS]
+    for one in shown:
+        console.print(f"  {one.position.path}:{one.position.line}  {one.name}", style="green", markup=False, soft_wrap=True)
+    if len(shown) < len(scenarios):
+        console.print(f"  and {len(scenarios) - len(shown)} more scenarios; --all lists them", style="dim", markup=False)
+    if not scenarios:
+        console.print("  no scenario", style="red")
+
+
+def _verb(name: str) -> Iterator[str]:
+    model = VERBS[name]
+    yield f"{name}: {' '.join((model.__doc__ or '').split())}"
+    for field, info in model.model_fields.items():
+        default = "required" if info.is_required() else f"default {'-' if info.default is None else info.default}"
+        bare = ", may be given bare" if field == model.bare else ""
+        yield f"  {info.alias or field}  {default}{bare}"

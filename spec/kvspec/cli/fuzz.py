@@ -1,0 +1,235 @@
+"""``kvspec fuzz``: random lifecycles through both systems."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from kvspec.cli.run import Device, found_system, must_be_schedule, must_build, refuse
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kvspec.audit.lifecycles import Found, Hunted
+    from kvspec.harness.replay import Named
+
+Tell: TypeAlias = "Callable[[Found | None], None]"
+GPU_PROCESSES = 12
+"""So many processes at most may share a GPU, unless more are asked for: each takes hardware queues of it, and these are few."""
+SHRINK_SECONDS = 30.0
+"""How long a failure is made shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every process is told."""
+
+    steps: int
+    system: str
+    against: str
+    options: dict[str, str]
+    gates: bool
+    faults: bool
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has come out so far. ``unfinished``: why some were not gone through. ``under_way``: seeds that processes have."""
+
+    done: int = 0
+    unfinished: list[str] = field(default_factory=list)
+    found: dict[int, Found] = field(default_factory=dict)
+    under_way: set[int] = field(default_factory=set)
+
+
+def fuzz(
+    seeds: Annotated[int, typer.Option(min=1, help="How many lifecycles.")] = 200,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Operations in each.")] = 60,
+    system: Annotated[str, typer.Option(help="The system under test.")] = "kvgpu",
+    against: Annotated[str, typer.Option(help="The reference.")] = "kvref",
+    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
+    schedule: Annotated[str, typer.Option(help="fifo, adversarial or seed=N.")] = "fifo",
+    seconds: Annotated[float | None, typer.Option(help="Begin nothing new after so long, whatever is left.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: one a core, without --device sim 12 at most.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="A folder for the scenarios of failures.")] = None,
+    keep_going: Annotated[bool, typer.Option(help="Go on after the first failure.")] = False,
+    gates: Annotated[bool, typer.Option(help="Close and open gates.")] = True,
+    faults: Annotated[bool, typer.Option(help="Have copies refused.")] = True,
+) -> None:
+    """Run random lifecycles through both systems, and shrink whatever differs to a short scenario."""
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    from kvspec.audit.managers import Profile, random_manager
+    from kvspec.audit.workload import STREAMS
+    from kvspec.system import Setup
+
+    must_be_schedule(schedule)
+    if seconds is not None and not seconds >= 0:
+        refuse(f"--seconds {seconds}: expected 0 or more")
+    if output is not None:
+        _must_be_folder(output)
+    console = Console()
+    start = time.monotonic()
+    plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults)
+    factory, _ = found_system(system), found_system(against)
+    if device is Device.CUDA:
+        must_build(system, factory, Setup(random_manager(Random(first), Profile()), STREAMS, plan.options))
+    cores = os.cpu_count() or 1
+    jobs = jobs or (cores if device is Device.SIM else min(cores, GPU_PROCESSES))
+    tally = Tally()
+    columns = (TextColumn("{task.completed} lifecycles"), TextColumn("{task.description}"), TimeElapsedColumn())
+    stopped = ""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=None)
+
+        def tell(found: Found | None) -> None:
+            if found is not None:
+                _report_at_once(console, found, output)
+            progress.update(bar, completed=tally.done, description=f"{len(tally.found)} failed")
+
+        try:
+            _run(plan, range(first, first + seeds), seconds, jobs, keep_going, tally, tell)
+        except KeyboardInterrupt:
+            stopped = "stopped early: "
+        except BrokenProcessPool:
+            stopped = "a process ended without an answer: "
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    for one in sorted(tally.found.values(), key=lambda found: found.seed):
+        _report(console, one, plan, output)
+    counts = [f"{tally.done} lifecycles of {steps} steps", f"{len(tally.found)} failed"]
+    if tally.unfinished:
+        console.print(f"not gone through: {tally.unfinished[0]}", soft_wrap=True)
+        counts.append(f"{len(tally.unfinished)} not gone through")
+    console.print(f"{stopped}{', '.join(counts)}, {time.monotonic() - start:.1f} s")
+    if stopped and tally.under_way:
+        under_way = ", ".join(map(str, sorted(tally.under_way)))
+        console.print(f"under way were: {under_way}; run one alone with --first SEED --seeds 1", soft_wrap=True)
+    if tally.found or stopped:
+        raise typer.Exit(1)
+    if tally.done == len(tally.unfinished):
+        refuse("no lifecycle was gone through, which is not a pass")
+
+
+def _must_be_folder(output: Path) -> None:
+    """Leave if failures could not be written there, before any is looked for."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        refuse(f"--output {output}: expected a folder to write into: {(error.strerror or 'no reason given').lower()}")
+    if not os.access(output, os.W_OK):
+        refuse(f"--output {output}: cannot be written: permission denied")
+
+
+def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going: bool, tally: Tally, tell: Tell) -> None:
+    """Fill ``tally``, and ``tell`` of each change. Failures are made shorter while others run."""
+    from kvspec.harness.runner import process_context
+
+    end = None if seconds is None else time.monotonic() + seconds
+    queue = iter(seeds)
+    context = process_context("kvspec.audit.lifecycles", plan.system, plan.against)
+    pool = ProcessPoolExecutor(jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    running: dict[Future[Hunted], int] = {}
+    try:
+        while True:
+            late = end is not None and time.monotonic() > end
+            if not late and (keep_going or not tally.found):
+                for seed in itertools.islice(queue, 2 * jobs - len(running)):
+                    running[pool.submit(_one, seed, plan)] = seed
+            tally.under_way = set(running.values())
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                seed = running.pop(future)
+                hunted = future.result()
+                found = hunted.found
+                if seed in tally.found:  # it is shorter now
+                    assert found is not None
+                    tally.found[seed] = found
+                    continue
+                tally.done += 1
+                if hunted.unfinished:
+                    tally.unfinished.append(hunted.unfinished)
+                if found is not None:
+                    tally.found[seed] = found
+                    running[pool.submit(_shorter, found, plan)] = seed
+                tell(found)
+    except BaseException:
+        for process in list(pool._processes.values()):  # they are in the middle of something, and nobody waits for it
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _one(seed: int, plan: Plan) -> Hunted:
+    from kvspec.audit.lifecycles import hunt
+    from kvspec.audit.managers import Profile
+
+    return hunt(seed, plan.steps, *_systems(plan), plan.options, Profile(gates=plan.gates, faults=plan.faults))
+
+
+def _shorter(found: Found, plan: Plan) -> Hunted:
+    from kvspec.audit.lifecycles import Hunted, shrink
+
+    return Hunted(shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS))
+
+
+def _systems(plan: Plan) -> tuple[Named, Named]:
+    from kvspec.harness.replay import Named
+    from kvspec.harness.systems import find_system
+
+    return Named(plan.system, find_system(plan.system)), Named(plan.against, find_system(plan.against))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _report_at_once(console: Console, found: Found, output: Path | None) -> None:
+    """Nothing is lost if the run is stopped while the failure is made shorter."""
+    failure = found.result.failure
+    where = "" if failure is None else f" at step {failure.step}, {failure.verb}"
+    path = _write(found, output)
+    console.print(f"lifecycle {found.seed} differs{where}: it is made shorter{f'; {path}' if path else ''}", soft_wrap=True)
+
+
+def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> None:
+    from rich.syntax import Syntax
+
+    from kvspec.harness.report import failure_report
+
+    asked = {"steps": plan.steps, "system": plan.system, "against": plan.against, **plan.options}
+    command = " ".join([f"kvspec fuzz --first {found.seed} --seeds 1", *(f"--{name} {value}" for name, value in asked.items())])
+    command += "".join(f" --no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on)
+    console.print(failure_report(found.result, (plan.against, plan.system), command))
+    path = _write(found, output)
+    if path is None:
+        console.print(Syntax(found.text, "yaml", word_wrap=True))
+    else:
+        console.print(f"[bold]{path}[/bold]")
+
+
+def _write(found: Found, output: Path | None) -> Path | None:
+    if output is None:
+        return None
+    path = output / f"lifecycle-{found.seed}.yaml"
+    path.write_text(found.text)
+    return path

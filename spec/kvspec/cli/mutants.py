@@ -1,0 +1,164 @@
+"""``kvspec mutants``: every named break of the implementation must be noticed by a scenario."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvspec.cli.run import chosen_scenarios, must_be_writable, refuse
+from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kvspec.audit.mutants import Hunted, Kill, Mutant
+    from kvspec.scenario import Scenario
+
+OPTIONS = {"device": "sim"}
+"""Breaks are looked for with the default schedule on the simulated device, checks and poison being on."""
+
+ORDER = ("ordering check", "order of device work")
+"""How a dropped fence must be noticed."""
+
+
+def mutants(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
+    system: Annotated[str, typer.Option(help="The system to break, by the name under which it announces breaks.")] = "kvgpu",
+    against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
+    expression: Annotated[
+        str | None, typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Only breaks whose name has this text.")] = None,
+    fences: Annotated[bool, typer.Option("--fences", help="Only dropped waits and records.")] = False,
+    guards: Annotated[bool, typer.Option("--guards", help="Only breaks of other logic.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Do not stop at the first scenario that notices a break.")] = False,
+    write: Annotated[Path | None, typer.Option(help="Write the table into this Markdown file.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="How many processes; one a core if left out.")] = None,
+    max_pool_bytes: Annotated[
+        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+    ] = DEFAULT_MAX_POOL_BYTES,
+) -> None:
+    """Break the implementation in every named way: exit 0 if scenarios notice all, 1 if a break survives."""
+    import os
+
+    from rich.console import Console
+
+    from kvspec.audit.mutants import Hunt, NoMutants, find_mutants, hunt_all
+    from kvspec.harness.systems import SystemNotFound
+
+    try:
+        chosen = _chosen(find_mutants(system), only or [], fences, guards)
+    except NoMutants as error:
+        refuse(str(error))
+    if write is not None:
+        must_be_writable("--write", write)
+    scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 200)  # a log has no edge
+    start = time.perf_counter()
+    plan = Hunt(system, against, OPTIONS, max_pool_bytes, every)
+    processes = jobs if jobs is not None else min(os.cpu_count() or 1, len(chosen))
+    try:
+        _green(plan.system, against, scenarios)
+        by_name = {hunted.mutant: hunted for hunted in hunt_all(plan, chosen, scenarios, processes)}
+    except SystemNotFound as error:
+        refuse(str(error))
+    results = [by_name[mutant.name] for mutant in chosen]
+    _table(console, results, every)
+    survivors = [hunted for hunted in results if not hunted.killed]
+    for hunted in survivors:
+        console.print(f"survives: {hunted.mutant}: {_why(hunted)}", style="red", markup=False, soft_wrap=True)
+    if write is not None:
+        write.write_text(markdown(results), encoding="utf-8")
+    ways = Counter(last_kill(hunted).how.value for hunted in results if hunted.killed)
+    said = ", ".join(f"{count} by {how}" for how, count in ways.most_common()) or "none"
+    console.print(
+        f"{len(results) - len(survivors)} of {len(results)} breaks noticed: {said} ({time.perf_counter() - start:.0f} s)"
+    )
+    raise typer.Exit(1 if survivors else 0)
+
+
+def _chosen(known: Sequence[Mutant], only: Sequence[str], fences: bool, guards: bool) -> list[Mutant]:
+    from kvspec.audit.mutants import FENCE
+
+    kinds = {FENCE: fences or not guards}
+    chosen = [mutant for mutant in known if kinds.get(mutant.kind, guards or not fences)]
+    chosen = [mutant for mutant in chosen if not only or any(text in mutant.name for text in only)]
+    if not chosen:
+        refuse(f"no break has {' or '.join(map(repr, only))} in its name; there are {len(known)}, kvspec mutants lists them")
+    return chosen
+
+
+def _green(system: str, against: str, scenarios: Sequence[Scenario]) -> None:
+    """Leave if a scenario fails while nothing is broken: it would seem to notice everything."""
+    from kvspec.harness.difference import Verdict
+    from kvspec.harness.runner import Plan, default_jobs, run_all
+
+    plan = Plan(system, against, OPTIONS)
+    results = [result for _, result in run_all(plan, scenarios, default_jobs(len(scenarios), "sim"))]
+    red = [result.name for result in results if result.verdict is Verdict.FAILED]
+    if red:
+        refuse(f"{len(red)} scenarios fail with nothing broken, the first is {red[0]!r}: kvspec run shows why")
+
+
+def last_kill(hunted: Hunted) -> Kill:
+    """The kill that a table shows: the first that is enough, else the first."""
+    wanted = [kill for kill in hunted.kills if hunted.kind != "fence" or kill.how.value in ORDER]
+    return (wanted or list(hunted.kills))[0]
+
+
+def _why(hunted: Hunted) -> str:
+    if not hunted.kills:
+        return "no scenario notices; write one that does, or say why none can"
+    kill = hunted.kills[0]
+    return f"a dropped fence is noticed by the {kill.how.value} of {kill.name!r} alone, and not by the order of device work"
+
+
+def _table(console: Console, results: Sequence[Hunted], every: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("break", "rule", "killed by", "step", "how", *(["scenarios"] if every else []), box=None, pad_edge=False)
+    table.columns[0].no_wrap = table.columns[3].no_wrap = table.columns[4].no_wrap = True
+    for hunted in results:
+        if not hunted.kills:
+            table.add_row(escape(hunted.mutant), hunted.rule, "[red]nothing", "", "", *(["0"] if every else []))
+            continue
+        kill = last_kill(hunted)
+        how = kill.how.value if hunted.killed else f"[red]{kill.how.value}"
+        count = [str(len(hunted.kills))] if every else []
+        table.add_row(escape(hunted.mutant), hunted.rule, escape(kill.name), f"{kill.step}: {kill.verb}", how, *count)
+    console.print(table)
+
+
+HEAD = """# Named breaks, and which scenario notices each
+
+Written by `kvspec mutants --write docs/mutants.md`; a test replays every line. A *fence* is dropped (a wait or an event record,
+by the name of its site), a *guard* is patched out. "How" says what noticed it: the device's *ordering check*, the *order of
+device work* that the reference demands, an *outcome or expectation*, another *divergence* from the reference, or an
+*exception*.
+
+| break | rule | kind | file | scenario | step | how |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def markdown(results: Sequence[Hunted]) -> str:
+    """The table as Markdown."""
+    from kvspec.harness.report import path_text
+
+    lines = []
+    for hunted in results:
+        if hunted.kills:
+            kill = last_kill(hunted)
+            cells = [path_text(kill.path), kill.name, f"{kill.step} {kill.verb}", kill.how.value]
+        else:
+            cells = ["-", "-", "-", "survives"]
+        lines.append("| " + " | ".join([hunted.mutant, hunted.rule, hunted.kind, *cells]) + " |\n")
+    return HEAD + "".join(lines)

@@ -1,0 +1,105 @@
+"""What a comparison finds, and how a replay ends: plain data, so that it travels between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kvspec.scenario import Position
+
+
+class Kind(StrEnum):
+    """What sort of finding it is."""
+
+    RAISED = "raised"
+    """A system let an exception out."""
+    FAULT = "fault"
+    """A system reported a problem of its own, such as two unordered accesses."""
+    OUTCOME = "outcome"
+    """The value or error of the operation."""
+    EXPECTATION = "expectation"
+    """Something that the scenario says."""
+    STATE = "state"
+    """Something that the harness compares anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One finding at one step.
+
+    ``subject``: what differs, with request, group and block where there are some. ``reference`` and ``implementation``: the
+    values of the two systems. ``expected``: what the scenario says, if it does. ``identity``: the subject without
+    names and numbers, the same for the same kind of mistake. ``page``, ``row``: by which the report finds the last step
+    that touched it. ``detail``: further lines. ``place``: of the expectation in the file.
+    """
+
+    kind: Kind
+    subject: str
+    reference: str
+    implementation: str
+    expected: str | None = None
+    identity: str = ""
+    rules: tuple[str, ...] = ()
+    detail: tuple[str, ...] = ()
+    page: str | None = None
+    row: tuple[str, int] | None = None
+    place: Position | None = None
+
+
+class Verdict(StrEnum):
+    """How a replay ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first step that diverged, and what the report says around it.
+
+    ``step``: its number, that of the last step if the systems failed to close. ``touched``: the last earlier step that
+    touched each page or row in question, by name. ``gates``: the closed gates, with the step that closed each.
+    """
+
+    step: int
+    verb: str
+    position: Position
+    last_line: int
+    differences: tuple[Difference, ...]
+    touched: Mapping[str, int] = field(default_factory=dict)
+    gates: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What fails, without the names in this scenario: equal for the same mistake in a shorter scenario."""
+        return tuple(sorted({f"{d.kind}:{d.identity or d.subject}" for d in self.differences}))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one scenario's replay ended.
+
+    ``steps``: those carried out. ``device``: of the system under test. ``reason``: why it was skipped; ``lacks``: the same as
+    single things that a system cannot do.
+    """
+
+    name: str
+    position: Position
+    index: int
+    rules: tuple[str, ...]
+    verdict: Verdict
+    steps: int
+    seconds: float
+    device: str = "unknown"
+    reason: str = ""
+    failure: Failure | None = None
+    lacks: tuple[str, ...] = ()
+
+
+def side_names(reference: str, implementation: str) -> tuple[str, str]:
+    """How reports call the two systems: by their names, which are told apart where they are the same."""
+    if reference != implementation:
+        return reference, implementation
+    return f"{reference} (reference)", f"{implementation} (tested)"

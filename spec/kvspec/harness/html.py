@@ -1,0 +1,93 @@
+"""Results of a run as one HTML page that needs nothing else: for sending, and for keeping beside a build."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata, resources
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from kvspec.harness.difference import Result, Verdict
+from kvspec.harness.report import path_text
+from kvspec.harness.runner import Plan
+from kvspec.harness.systems import find_system, unobserved_by
+from kvspec.harness.unobserved import not_compared
+from kvspec.rules import Rule, load_rules
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The results of the scenarios of one folder, each with its place among all results."""
+
+    name: str
+    results: tuple[tuple[int, Result], ...]
+
+    @property
+    def tally(self) -> Mapping[str, int]:
+        """How many results there are of each verdict, by its name."""
+        return Counter(result.verdict.value for _, result in self.results)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all replays."""
+        return sum(result.seconds for _, result in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A rule and the results of the scenarios that cover it, each with its place among all results."""
+
+    rule: Rule
+    results: tuple[tuple[int, Result], ...]
+
+    @property
+    def state(self) -> str:
+        """``failed`` if one failed, else ``passed`` if one passed, else ``skipped``; ``none`` if there is none."""
+        verdicts = {result.verdict for _, result in self.results}
+        for verdict in (Verdict.FAILED, Verdict.PASSED, Verdict.SKIPPED):
+            if verdict in verdicts:
+                return verdict.value
+        return "none"
+
+
+def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mapping[int, str]) -> None:
+    """Write the page.
+
+    :param reports: by the place of a failed result in ``results``, its report as plain text.
+    :raises OSError: the file cannot be written.
+    """
+    numbered = list(enumerate(results))
+    folders: dict[str, list[tuple[int, Result]]] = {}
+    for number, result in numbered:
+        folders.setdefault(path_text(result.position.path.parent), []).append((number, result))
+    sections: dict[str, list[Covered]] = {}
+    for rule in load_rules():
+        covering = tuple((number, result) for number, result in numbered if rule.id in result.rules)
+        sections.setdefault(rule.section, []).append(Covered(rule, covering))
+    lacks = Counter(lack for result in results for lack in result.lacks)
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
+        (resources.files("kvspec.harness") / "report.html.j2").read_text(encoding="utf-8")
+    )
+    page = template.render(
+        plan=plan,
+        tally=Counter(result.verdict.value for result in results),
+        count=len(results),
+        steps=sum(result.steps for result in results),
+        seconds=sum(result.seconds for result in results),
+        on_gpu=sum(result.device == "cuda" for result in results),
+        folders=[Folder(name, tuple(inside)) for name, inside in folders.items()],
+        failures=[(number, results[number], report) for number, report in reports.items()],
+        lacks=lacks.most_common(),
+        sections=sections,
+        covered=sum(one.state in ("passed", "failed") for rules in sections.values() for one in rules),
+        rules=sum(map(len, sections.values())),
+        not_compared=not_compared(unobserved_by(find_system(plan.system), find_system(plan.against))),
+        version=metadata.version("kvspec"),
+        when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        path_text=path_text,
+    )
+    path.write_text(page, encoding="utf-8")

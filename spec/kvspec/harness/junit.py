@@ -1,0 +1,57 @@
+"""Results as JUnit XML, for continuous integration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from kvspec.harness.difference import Result, Verdict
+
+_FORBIDDEN = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+
+def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str]) -> None:
+    """Write a JUnit XML file.
+
+    :param reports: by the place of a failed result in ``results``, its report as plain text.
+    :raises OSError: the file cannot be written.
+    """
+    counts = {verdict: sum(result.verdict is verdict for result in results) for verdict in Verdict}
+    suite = ET.Element(
+        "testsuite",
+        name="kvspec",
+        tests=str(len(results)),
+        failures=str(counts[Verdict.FAILED]),
+        errors="0",
+        skipped=str(counts[Verdict.SKIPPED]),
+        time=f"{sum(result.seconds for result in results):.3f}",
+    )
+    for number, result in enumerate(results):
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=_clean(result.position.path.with_suffix("").as_posix().strip("/").replace("/", ".")),
+            name=_clean(result.name),
+            file=_clean(str(result.position.path)),
+            line=str(result.position.line),
+            time=f"{result.seconds:.3f}",
+        )
+        if result.verdict is Verdict.SKIPPED:
+            ET.SubElement(case, "skipped", message=_clean(result.reason))
+        elif result.failure is not None:
+            first = result.failure.differences[0]
+            message = f"step {result.failure.step}: {first.subject}"
+            ET.SubElement(case, "failure", message=_clean(message), type=first.kind.value).text = _clean(
+                reports.get(number, message)
+            )
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _clean(text: str) -> str:
+    """Text without the characters that XML cannot hold."""
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)

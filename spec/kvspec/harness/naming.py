@@ -1,0 +1,155 @@
+"""Names that both systems share: pages are matched between systems, and slots are named by the pages in them.
+
+Slot numbers are each system's own choice. A page of the tree is known by its tokens, any other by a request's
+block that refers to it; a slot is then named by the page that occupies it now. Because every page has its own
+slot, the renaming of slots is a bijection per (level, pool group) exactly when no two pages claim one slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kvspec.config import Level
+from kvspec.observation import BAD, Observation, PageRef, PageView
+
+PageKey: TypeAlias = tuple[str, tuple[int, ...] | PageRef | int, int]
+"""What a page is known by: its group, then the tokens of its tree block or its smallest reference, then its beam."""
+
+
+def page_key(page: PageView, number: int) -> PageKey:
+    """What a page is known by; ``number``, its place in the observation, where it has neither tokens nor references."""
+    if page.tokens is not None:
+        return (page.group, page.tokens, page.beam)
+    if page.refs:
+        return (page.group, min(page.refs), page.beam)
+    return (page.group, number, page.beam)
+
+
+def page_name(page: PageView) -> str:
+    """How the report names a page: its smallest reference, or its group and the tokens of its tree block."""
+    if page.refs:
+        return str(min(page.refs))
+    if page.tokens is not None:
+        return f"{page.group}{list(page.tokens)}"
+    return f"{page.group} page at {page.level.label} slot {page.slot}"
+
+
+class Index:
+    """One observation, looked up by page key, by reference and by occupied slot.
+
+    ``problems``: what is inconsistent in the observation by itself, one text each.
+    """
+
+    def __init__(self, observation: Observation) -> None:
+        """Index an observation."""
+        self.observation = observation
+        self.pages = observation.pages
+        self.pools: dict[tuple[Level, str], str] = {
+            (level, group): name for (level, name), pool in observation.pools.items() for group in pool.groups
+        }
+        self.keys: list[PageKey] = []
+        self.by_key: dict[PageKey, int] = {}
+        self.by_ref: dict[PageRef, int] = {}
+        self.at: dict[tuple[Level, str, int], int] = {}
+        self.problems: list[str] = list(self._build())
+
+    def _build(self) -> Iterator[str]:
+        for number, page in enumerate(self.pages):
+            key = page_key(page, number)
+            self.keys.append(key)
+            name = page_name(page)
+            if page.tokens is None and not page.refs:
+                yield f"{name} is in no tree block and no request refers to it: it should not exist"
+            if self.by_key.setdefault(key, number) != number:
+                yield f"two pages are known as {name}"
+            for ref in page.refs:
+                if self.by_ref.setdefault(ref, number) != number:
+                    yield f"{ref} refers to two pages: {name} and {page_name(self.pages[self.by_ref[ref]])}"
+            pool = self.pools.get((page.level, page.group))
+            if pool is None:
+                yield f"{name} is at level {page.level.label}, where group {page.group} has no pool group"
+                continue
+            if not 0 <= page.slot < self.observation.pools[page.level, pool].slots:
+                yield f"{name} is in slot {page.slot} of {page.level.label}.{pool}, which is out of range"
+            other = self.at.setdefault((page.level, pool, page.slot), number)
+            if other != number:
+                yield f"{name} and {page_name(self.pages[other])} are both in slot {page.slot} of {page.level.label}.{pool}"
+
+    def occupant(self, level: Level, group: str, slot: int) -> int | None:
+        """The number of the page in a slot of the pool group that serves ``group`` at a level."""
+        return self.at.get((level, self.pools.get((level, group), ""), slot))
+
+    def successor_of(self, number: int, before: Index) -> int | None:
+        """Which page of the step before is this one: the number in ``before``, or ``None`` for a new page.
+
+        A page keeps its key, except where it enters or leaves the tree, which its references survive. A page of the step before
+        that is still known by its own key is not taken twice (a private copy is another page, R3.4).
+        """
+        key = self.keys[number]
+        same = before.by_key.get(key)
+        if same is not None:
+            return same
+        for ref in self.pages[number].refs:
+            old = before.by_ref.get(ref)
+            if old is not None and before.keys[old] not in self.by_key:
+                return old
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Which page of the one system is which of the other.
+
+    ``pairs``: numbers of matched pages, in order; ``of_reference``, ``of_implementation``: the pair of a page; ``missing``:
+    pages of the reference alone; ``surplus``: pages of the implementation alone.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    of_reference: dict[int, int]
+    of_implementation: dict[int, int]
+    missing: tuple[int, ...]
+    surplus: tuple[int, ...]
+
+
+def match(reference: Index, implementation: Index) -> Matching:
+    """Match the pages of two systems: by key, and what is left over by any reference that both have."""
+    pairs: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    left: list[int] = []
+    for key, number in reference.by_key.items():
+        other = implementation.by_key.get(key)
+        if other is None:
+            left.append(number)
+        else:
+            pairs.append((number, other))
+            taken.add(other)
+    missing = []
+    for number in left:
+        shared = (implementation.by_ref.get(ref) for ref in sorted(reference.pages[number].refs))
+        found = next((other for other in shared if other is not None and other not in taken), None)
+        if found is None:
+            missing.append(number)
+        else:
+            pairs.append((number, found))
+            taken.add(found)
+    surplus = tuple(n for n in range(len(implementation.pages)) if n not in taken)
+    return Matching(
+        tuple(pairs),
+        {one: n for n, (one, _) in enumerate(pairs)},
+        {two: n for n, (_, two) in enumerate(pairs)},
+        tuple(missing),
+        surplus,
+    )
+
+
+def slot_name(index: Index, level: Level | None, group: str, slot: int) -> str:
+    """How the report names a slot: ``-``, or the raw number and the page that is in it now."""
+    if slot == BAD:
+        return "-"
+    if level is None:
+        return f"slot {slot}, no level"
+    page = index.occupant(level, group, slot)
+    where = f"{level.label} slot {slot}"
+    return f"{where} (empty)" if page is None else f"{where} ({page_name(index.pages[page])})"

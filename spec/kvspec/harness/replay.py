@@ -1,0 +1,273 @@
+"""Replaying a scenario through two systems, step by step, up to the first divergence."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from kvspec.harness.compare import Comparison, Shared, Side, inconsistencies
+from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, side_names
+from kvspec.harness.expectations import compare_expectations
+from kvspec.harness.memory import Memory
+from kvspec.harness.naming import Index, page_name
+from kvspec.harness.outcomes import compare_outcomes
+from kvspec.harness.state import compare_state
+from kvspec.harness.systems import Factory, device_of, lacking, setup_for, unobserved_by
+from kvspec.harness.tables import compare_tables
+from kvspec.harness.unobserved import passed_over
+from kvspec.observation import Observation
+from kvspec.refs import group_shapes
+from kvspec.scenario import Scenario, Step
+from kvspec.system import DeviceLimit, Outcome, System
+
+T = TypeVar("T")
+
+FRAMES = 5
+"""How many of the innermost frames of an exception a report shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A system's factory and the name by which reports call it."""
+
+    name: str
+    factory: Factory
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception that a system let out: what it was, and its innermost frames. ``limit``: that of the device, if it is one."""
+
+    text: str
+    frames: tuple[str, ...]
+    limit: str = ""
+
+
+Look = Callable[[Step, Observation, Observation], None]
+"""Called after each step that held, with what the reference and the implementation show."""
+
+
+def replay(
+    scenario: Scenario,
+    implementation: Named,
+    reference: Named,
+    options: Mapping[str, str] | None = None,
+    look: Look | None = None,
+) -> Result:
+    """Replay a scenario through both systems and compare after every step.
+
+    Stops at the first step with a difference and collects all differences of that step, or where a device cannot go on
+    (``DeviceLimit``). Never raises for anything that a system does.
+
+    :param options: handed to both systems in their ``Setup``.
+    :param look: called after each step that held.
+    """
+    start = time.perf_counter()
+    run = _Replay(scenario, implementation, reference, options or {}, look)
+    asked = {named.name: guarded(lambda n=named: lacking(scenario, n.factory)) for named in (reference, implementation)}  # type: ignore[misc]
+    lacks = {name: answer for name, answer in asked.items() if not isinstance(answer, Raised)}
+    if len(lacks) < len(asked):
+        return _result(scenario, Verdict.FAILED, 0, start, failure=run.not_asked([*asked.values()]))
+    if any(lacks.values()):
+        reason = "; ".join(f"{name} lacks {', '.join(lack)}" for name, lack in lacks.items() if lack)
+        things = tuple(dict.fromkeys(thing for lack in lacks.values() for thing in lack))
+        return replace(_result(scenario, Verdict.SKIPPED, 0, start, reason=reason), lacks=things)
+    if not scenario.steps:
+        return _result(scenario, Verdict.FAILED, 0, start, failure=_nothing(scenario))
+    failure = run.build() or run.steps()
+    closing = run.close()
+    failure = failure or closing
+    if failure is None and run.limit:
+        return _result(scenario, Verdict.SKIPPED, run.done, start, reason=run.limit)  # no device has checked it
+    verdict = Verdict.PASSED if failure is None else Verdict.FAILED
+    return _result(scenario, verdict, run.done, start, device=run.device, failure=failure)
+
+
+class _Replay:
+    def __init__(
+        self, scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str], look: Look | None
+    ) -> None:
+        self.scenario = scenario
+        self.names = side_names(reference.name, implementation.name)
+        self.factories = (reference.factory, implementation.factory)
+        self.options = options
+        self.look = look
+        self.systems: list[System] = []
+        self.device = "unknown"
+        self.done = 0
+        self.limit = ""
+        groups = tuple(group_shapes(scenario.manager))
+        self.memories = (Memory(groups), Memory(groups))
+        self.indexes: tuple[Index | None, Index | None] = (None, None)
+        self.shared = Shared.of(scenario.manager, unobserved_by(*self.factories))
+        self.touched: tuple[dict[object, int], dict[tuple[str, int], int]] = ({}, {})
+
+    def not_asked(self, answers: Sequence[object]) -> Failure:
+        """A system raised when it was asked what it cannot do. ``answers``: of each system."""
+        if not self.scenario.steps:
+            return _nothing(self.scenario)
+        return self._raised(self.scenario.steps[0], "while it was asked what it lacks", answers)
+
+    def build(self) -> Failure | None:
+        setup = setup_for(self.scenario, self.options)
+        built: list[System | Raised] = []
+        for factory in self.factories:
+            system = guarded(lambda factory=factory: factory(setup))  # type: ignore[misc]
+            built.append(system)
+            if not isinstance(system, Raised):
+                self.systems.append(system)
+        if any(isinstance(one, Raised) for one in built):
+            return self._raised(self.scenario.steps[0], "while it was built", built)
+        self.device = device_of(self.systems[1])
+        return None
+
+    def steps(self) -> Failure | None:
+        for step in self.scenario.steps:
+            failure = self._step(step)
+            self.done += not self.limit
+            if failure is not None or self.limit:
+                return failure
+        return None
+
+    def close(self) -> Failure | None:
+        closed = [guarded(system.close) for system in self.systems]
+        self.systems = []
+        if any(isinstance(one, Raised) for one in closed):
+            return self._raised(self.scenario.steps[-1], "while it was closed", closed)
+        return None
+
+    def _step(self, step: Step) -> Failure | None:
+        outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
+        for one in outcomes:
+            if isinstance(one, Raised) and one.limit:
+                self.limit = f"from step {step.number}, {step.op.verb}, on: {one.limit}"
+                return None
+        if any(isinstance(one, Raised) for one in outcomes):
+            return self._raised(step, f"in {step.op.verb}", outcomes)
+        seen: list[Index | Raised] = [guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
+        if any(isinstance(one, Raised) for one in seen):
+            return self._raised(step, f"while it was observed after {step.op.verb}", seen)
+        compared = guarded(lambda: self._compare(step, outcomes, seen))
+        if isinstance(compared, Raised):
+            both: list[object] = [compared, compared]
+            return self._raised(step, "a comparison: what was observed is malformed", both)
+        comparison, differences = compared
+        if differences:
+            return self._failure(step, comparison, differences)
+        self.indexes = (comparison.reference.now, comparison.implementation.now)
+        self.touched = (dict(self.shared.touched_pages), dict(self.shared.touched_rows))
+        if self.look is not None:
+            self.look(step, comparison.reference.now.observation, comparison.implementation.now.observation)
+        return None
+
+    def _compare(
+        self, step: Step, outcomes: list[Outcome | Raised], seen: list[Index | Raised]
+    ) -> tuple[Comparison, tuple[Difference, ...]]:
+        sides = []
+        for name, memory, before, outcome, now in zip(self.names, self.memories, self.indexes, outcomes, seen, strict=True):
+            assert isinstance(outcome, Outcome) and isinstance(now, Index)
+            memory.update(step.number, step.op, outcome, before, now)
+            sides.append(Side(name, memory, before, now, outcome))
+        comparison = Comparison.of(step, sides[0], sides[1], self.shared)
+        return comparison, tuple(all_differences(comparison))
+
+    def _failure(self, step: Step, comparison: Comparison, differences: tuple[Difference, ...]) -> Failure:
+        touched: dict[str, int] = {}
+        before = self.indexes[0]
+        if before is not None:
+            pages: dict[str, int] = {}
+            for number, key in enumerate(before.keys):
+                if key in self.touched[0]:
+                    page = before.pages[number]
+                    names = [str(ref) for ref in page.refs] or [page_name(page)]
+                    pages.update(dict.fromkeys([*names, page_name(page)], self.touched[0][key]))
+            touched = {d.page: pages[d.page] for d in differences if d.page is not None and d.page in pages}
+        rows = {d.row: self.touched[1][d.row] for d in differences if d.row is not None and d.row in self.touched[1]}
+        touched.update({f"row {row} of {batch}": last for (batch, row), last in rows.items()})
+        gates = dict(comparison.reference.memory.gates)
+        return Failure(step.number, step.op.verb, step.position, step.last_line, differences, touched, gates)
+
+    def _raised(self, step: Step, doing: str, answers: Sequence[object]) -> Failure:
+        said = [one.text if isinstance(one, Raised) else "no exception" for one in answers]
+        frames = tuple(
+            f"{name}: {frame}"
+            for name, one in zip(self.names, answers, strict=False)
+            if isinstance(one, Raised)
+            for frame in one.frames
+        )
+        said += ["not built"] * (2 - len(said))
+        difference = Difference(Kind.RAISED, doing, said[0], said[1], identity=_exception_identity(answers), detail=frames)
+        gates = dict(self.memories[0].gates)
+        return Failure(step.number, step.op.verb, step.position, step.last_line, (difference,), gates=gates)
+
+
+def all_differences(c: Comparison) -> Iterator[Difference]:
+    """Everything that one step shows to differ: faults, inconsistencies, outcomes, expectations, state, tables."""
+    yield from _faults(c)
+    yield from inconsistencies(c.reference, c)
+    yield from inconsistencies(c.implementation, c)
+    yield from compare_outcomes(c)
+    unobserved = c.shared.unobserved
+    for difference in (*compare_expectations(c), *compare_state(c), *compare_tables(c)):
+        if not passed_over(difference.identity, difference.kind is Kind.STATE, unobserved):
+            yield difference
+
+
+def _faults(c: Comparison) -> Iterator[Difference]:
+    for place, side in enumerate((c.reference, c.implementation)):
+        for fault in side.now.observation.faults:
+            values = ("a fault", "-") if place == 0 else ("-", "a fault")
+            lines = fault.splitlines() or ["(no text)"]
+            yield Difference(Kind.FAULT, f"{side.name} reports", *values, identity=f"fault: {lines[0]}", detail=tuple(lines))
+
+
+def guarded(call: Callable[[], T]) -> T | Raised:
+    """What a call returns, or the exception that it let out."""
+    try:
+        return call()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a system's bug of any kind must become a report, a call of exit and a cancellation too
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__][-FRAMES:]
+        lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
+        text = traceback.format_exception_only(error)[-1].strip()
+        return Raised(text, lines, str(error) if isinstance(error, DeviceLimit) else "")
+
+
+def _exception_identity(answers: Sequence[object]) -> str:
+    for one in answers:
+        if isinstance(one, Raised):
+            place = one.frames[0].split(": ")[0] if one.frames else ""
+            return f"{one.text.split(':')[0]} at {place}"
+    return "raised"
+
+
+def _nothing(scenario: Scenario) -> Failure:
+    difference = Difference(Kind.EXPECTATION, "the scenario has no steps", "-", "-", expected="at least one step")
+    return Failure(0, "-", scenario.position, scenario.position.line, (difference,))
+
+
+def _result(
+    scenario: Scenario,
+    verdict: Verdict,
+    steps: int,
+    start: float,
+    device: str = "unknown",
+    reason: str = "",
+    failure: Failure | None = None,
+) -> Result:
+    return Result(
+        scenario.name,
+        scenario.position,
+        scenario.index,
+        scenario.rules,
+        verdict,
+        steps,
+        time.perf_counter() - start,
+        device,
+        reason,
+        failure,
+    )

@@ -1,0 +1,157 @@
+"""The report of a divergence: everything needed to understand it, on one screen."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from kvspec.harness.difference import Difference, Failure, Kind, Result, side_names
+
+MAX_DIFFERENCES = 12
+"""How many differences one report shows; the rest are counted."""
+MAX_LINES = 16
+"""How many lines of a step's YAML one report shows."""
+MAX_VALUE = 300
+"""How many characters of one value a report shows."""
+TITLES = {
+    Kind.RAISED: "the system raised",
+    Kind.FAULT: "fault",
+    Kind.OUTCOME: "differs",
+    Kind.EXPECTATION: "expected",
+    Kind.STATE: "differs",
+}
+
+
+def reproduce_command(result: Result, system: str, against: str, options: Mapping[str, str]) -> str:
+    """The one line that runs this scenario alone in the same way."""
+    parts = ["kvspec", "run", path_text(result.position.path), "-k", result.name, "--system", system, "--against", against]
+    for key in ("device", "schedule"):
+        if options.get(key, "auto") != "auto":
+            parts += [f"--{key}", options[key]]
+    if options.get("check") == "off":
+        parts.append("--no-check")
+    return shlex.join(parts)
+
+
+def failure_report(result: Result, names: tuple[str, str], command: str) -> RenderableType:
+    """The report of a failed scenario.
+
+    :param names: the names of the reference and of the system under test.
+    :param command: the line that reproduces it.
+    """
+    failure = result.failure
+    assert failure is not None
+    where = f"{path_text(failure.position.path)}:{failure.position.line}"
+    head = Text.assemble(("FAILED ", "bold red"), (result.name, "bold"), f"\n{where}  step {failure.step}: {failure.verb}")
+    if result.rules:
+        head.append(f"  scenario covers {', '.join(result.rules)}", "dim")
+    parts: list[RenderableType] = [head, *_source(failure)]
+    shown = failure.differences[:MAX_DIFFERENCES]
+    said: set[str] = set()
+    for difference in shown:
+        # What an expectation says is mostly a difference too: the lines around it are shown once.
+        fresh = tuple(line for line in difference.detail if line not in said)
+        said.update(difference.detail)
+        parts += _difference(replace(difference, detail=fresh), names, failure.touched, said)
+    if len(failure.differences) > len(shown):
+        parts.append(Text(f"  and {len(failure.differences) - len(shown)} more differences at this step", "yellow"))
+    gates = ", ".join(f"{gate} (since step {step})" for gate, step in failure.gates.items()) or "none"
+    parts.append(Text(f"closed gates: {gates}"))
+    if all(d.expected is not None and d.reference == d.implementation for d in failure.differences):
+        parts.append(Text("both systems say the same: the scenario may be wrong", "yellow"))
+    rules = sorted({rule for d in failure.differences for rule in d.rules} or result.rules, key=_rule_order)
+    if rules:
+        parts.append(Text.assemble("the rules: ", (f"kvspec explain {' '.join(rules)}", "bold")))
+    parts.append(Text.assemble("reproduce: ", (command, "bold")))
+    return Group(*parts)
+
+
+def plain(renderable: RenderableType, width: int = 140) -> str:
+    """A report as plain text, lines of at most ``width`` characters where words allow."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None, force_terminal=False, legacy_windows=False, soft_wrap=True)
+    console.print(renderable, soft_wrap=True, highlight=False, markup=False)
+    return stream.getvalue().rstrip("\n")
+
+
+def source_lines(path: Path, first: int, last: int) -> list[tuple[int, str]]:
+    """Lines of a file with their numbers, both ends included; none if it cannot be read any more."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [(number, lines[number - 1]) for number in range(first, min(last, len(lines)) + 1)]
+
+
+def _source(failure: Failure) -> Iterator[RenderableType]:
+    places = {d.place.line for d in failure.differences if d.place is not None}
+    lines = source_lines(failure.position.path, failure.position.line, failure.last_line)
+    for number, line in lines[:MAX_LINES]:
+        marked = number in places
+        yield Text(f"{'>' if marked else ' '}{number:5d} | {line}", "bold" if marked else "")
+    if len(lines) > MAX_LINES:
+        rest = [number for number, _ in lines[MAX_LINES:] if number in places]
+        yield Text(f"       | ... {len(lines) - MAX_LINES} more lines" + (f", line {rest[0]} among them" if rest else ""))
+
+
+def _difference(
+    difference: Difference, names: tuple[str, str], touched: Mapping[str, int], said: set[str]
+) -> Iterator[RenderableType]:
+    line = Text("  ")
+    line.append("expected" if difference.expected is not None else TITLES[difference.kind], "red")
+    line.append(f" {difference.subject}")
+    if difference.place is not None:
+        line.append(f" (line {difference.place.line})", "dim")
+    if difference.rules:
+        line.append(f"  [{', '.join(difference.rules)}]", "dim")
+    yield line
+    rows: list[tuple[str, str]] = []
+    if difference.expected is not None:
+        rows.append(("expected", difference.expected))
+    one, two = side_names(*names)
+    rows += [(one, difference.reference), (two, difference.implementation)]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        yield Text(f"      {name:>{width}}: {_short(value)}")
+    for text in difference.detail:
+        yield Text(f"      {_short(text)}", "dim")
+    keys = [difference.page] if difference.page is not None else []
+    if difference.row is not None:
+        keys.append(f"row {difference.row[1]} of {difference.row[0]}")
+    for key in keys:
+        line_of_key = f"{key} was last touched by step {touched[key]}" if key in touched else ""
+        if line_of_key and line_of_key not in said:
+            said.add(line_of_key)
+            yield Text(f"      {line_of_key}", "dim")
+
+
+def _rule_order(rule: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in rule.removeprefix("R").split("."))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 4]} ..."
+
+
+def path_text(path: Path) -> str:
+    """A path as a user would type it here."""
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # another drive
+        return str(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Counts of verdicts in one line."""
+    counts: dict[str, int] = {}
+    for result in results:
+        counts[result.verdict.value] = counts.get(result.verdict.value, 0) + 1
+    return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in ("passed", "failed", "skipped"))

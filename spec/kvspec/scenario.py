@@ -1,0 +1,191 @@
+"""Scenarios: what one YAML document says, after it has been checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from kvspec.config import LevelKind, ManagerConfig, Model
+from kvspec.errors import ErrorKind
+from kvspec.observation import PageStatus, Phase, RequestStatus
+from kvspec.ops import Operation
+
+LANGUAGE_VERSION = 1
+
+LevelOrNone: TypeAlias = Literal["gpu", "host", "disk", "-"]
+Entry: TypeAlias = str
+"""A table entry: ``-`` or ``request.block``."""
+Levels: TypeAlias = Annotated[tuple[LevelOrNone, ...], Field(strict=False)]
+Texts: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
+Ints: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
+Rows: TypeAlias = Annotated[tuple[Texts, ...], Field(strict=False)]
+LevelRows: TypeAlias = Annotated[tuple[Levels, ...], Field(strict=False)]
+Freshness: TypeAlias = Literal["same", "newer"]
+WorkLabel: TypeAlias = str
+"""``publish:<batch>``, ``page:<request.group.block>``, ``read:<label>`` or ``slot:<level.group>``."""
+
+
+class MovedPages(Model):
+    """Pages moved in this step, any part of it."""
+
+    offload: int | None = None
+    onboard: int | None = None
+    copy_: int | None = Field(default=None, alias="copy")
+    drop: int | None = None
+
+
+class CopyCalls(Model):
+    """Submissions made and kept in this step, any part of it."""
+
+    offload: int | None = None
+    onboard: int | None = None
+    copy_: int | None = Field(default=None, alias="copy")
+
+
+class SnapshotExpect(Model):
+    """A labelled snapshot, as taken; any part of it."""
+
+    levels: Levels | None = None
+    eligible: int | None = None
+    row: int | Literal["unset"] | None = "unset"
+
+
+class StatsExpect(Model):
+    """Counters of one group, any part of them."""
+
+    offload_pages: int | None = None
+    offload_bytes: int | None = None
+    onboard_pages: int | None = None
+    onboard_bytes: int | None = None
+    copy_pages: int | None = None
+    drop_pages: int | None = None
+
+
+class ManagerStatsExpect(Model):
+    """Counters of the manager, any part of them."""
+
+    suspends: int | None = None
+    resumes: int | None = None
+
+
+class StoredExpect(Model):
+    """A block entered the tree."""
+
+    stored: Ints
+
+
+class RemovedExpect(Model):
+    """A block left the tree."""
+
+    removed: Ints
+
+
+class LevelExpect(Model):
+    """A committed page moved."""
+
+    level: Ints
+    group: str
+    from_: Annotated[LevelKind, Field(strict=False, alias="from")]
+    to: Annotated[LevelKind, Field(strict=False)]
+
+
+class Expect(Model):
+    """The expectations of a step; every key is optional. Keys of the mappings are as the language page says."""
+
+    levels: Mapping[str, Levels] | None = None
+    owners: Mapping[str, Texts] | None = None
+    eligible: Mapping[str, int] | None = None
+    num_blocks: Mapping[str, Ints] | None = None
+    table: Mapping[str, Rows] | None = None
+    status: Mapping[str, Annotated[RequestStatus, Field(strict=False)]] | None = None
+    phase: Mapping[str, Annotated[Phase, Field(strict=False)]] | None = None
+    history: Mapping[str, int] | None = None
+    capacity: Mapping[str, int] | None = None
+    row: Mapping[str, int | None] | None = None
+    committed: Mapping[str, int] | None = None
+    dirty: Mapping[str, bool] | None = None
+    dirty_rows: Mapping[str, Ints] | None = None
+    version: Mapping[str, Freshness] | None = None
+    free: Mapping[str, int] | None = None
+    same_page: Texts | None = None
+    different_page: Texts | None = None
+    page_status: Mapping[str, Annotated[PageStatus, Field(strict=False)]] | None = None
+    moved: Mapping[str, MovedPages] | None = None
+    copy_calls: CopyCalls | None = None
+    pending: Annotated[tuple[WorkLabel, ...], Field(strict=False)] | None = None
+    done: Annotated[tuple[WorkLabel, ...], Field(strict=False)] | None = None
+    page_level: Mapping[str, LevelOrNone] | None = None
+    version_since: Mapping[str, Mapping[str, Freshness]] | None = None
+    tree: Annotated[tuple[Mapping[str, Any], ...], Field(strict=False)] | None = None
+    level_table: Mapping[str, LevelRows] | None = None
+    would_evict: Mapping[str, Annotated[tuple[str | Ints, ...], Field(strict=False)]] | None = None
+    snapshot: Mapping[str, SnapshotExpect] | None = None
+    events: Annotated[tuple[StoredExpect | RemovedExpect | LevelExpect, ...], Field(strict=False)] | None = None
+    stats: Mapping[str, Any] | None = None
+    staging: Mapping[str, int] | None = None
+    payload: Mapping[str, Literal["ok", "undefined"]] | None = None
+    sees: Mapping[str, Rows] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file; line and column count from 1."""
+
+    path: Path
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        """``file:line:column``."""
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """What a step leaves out: not the same as ``null``."""
+
+
+UNSET = Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. ``returns`` is ``UNSET`` or the plain YAML value; ``last_line``: where its text ends.
+
+    ``places``: the position of each expectation by its path, ``("levels", "decoder.main")``, and of
+    ``("returns",)`` and ``("raises",)``.
+    """
+
+    number: int
+    op: Operation
+    returns: Any
+    raises: ErrorKind | None
+    expect: Expect
+    note: str | None
+    position: Position
+    last_line: int
+    places: Mapping[tuple[str, ...], Position]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario. ``index``: its place among the documents of its file, from 0."""
+
+    name: str
+    rules: tuple[str, ...]
+    tags: tuple[str, ...]
+    requires: tuple[str, ...]
+    manager: ManagerConfig
+    streams: tuple[str, ...]
+    steps: tuple[Step, ...]
+    position: Position
+    index: int
+
+    @property
+    def verbs(self) -> frozenset[str]:
+        """The verbs that it uses."""
+        return frozenset(step.op.verb for step in self.steps)

@@ -1,0 +1,90 @@
+"""What a system under test is: anything that applies operations and can be observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from kvspec.config import ManagerConfig
+from kvspec.errors import ErrorKind
+from kvspec.observation import Counters, Observation
+from kvspec.ops import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTable:
+    """What `dense_offsets` returns (R11.3): by layer and request, one offset per block (BAD stays BAD).
+
+    An offset is ``slot * scale[layer] + base[layer]`` (R1.7).
+    """
+
+    scale: Mapping[str, int]
+    base: Mapping[str, int]
+    offsets: Mapping[str, Mapping[str, tuple[int, ...]]]
+
+
+Value: TypeAlias = bool | int | tuple[int, ...] | tuple[bool | None, ...] | Counters | OffsetTable | Mapping[str, str] | None
+"""What an operation may return. Row lists are tuples, ascending; `stats` returns counters; `iterate` how each request fared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of an operation: a value, or an error of a known kind with a message for the reader."""
+
+    value: Value = None
+    error: ErrorKind | None = None
+    message: str = ""
+
+    @classmethod
+    def failed(cls, error: ErrorKind, message: str) -> Outcome:
+        """An outcome that is an error."""
+        return cls(None, error, message)
+
+
+class DeviceLimit(Exception):
+    """The device under a system cannot do what a scenario needs, whether or not the system is right.
+
+    A system lets it out of ``apply``; its text says what cannot be done and what to do. The scenario is skipped from there on.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a system is built with.
+
+    ``streams``: the names that scenarios may use, ``exec`` first. ``options``: what the command line hands
+    through, by name: ``device`` (auto, sim, cuda), ``schedule`` (fifo, adversarial, seed=N), ``mutant``,
+    ``check`` (on, off), ``poison`` (on, off). A system ignores options that it does not know.
+    """
+
+    manager: ManagerConfig
+    streams: tuple[str, ...] = ("exec",)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class System(Protocol):
+    """A cache manager under test. Build it with a ``Setup``: ``MySystem(setup)``.
+
+    ``capabilities``, a class attribute: the verbs that it can apply, and named features (``async``: submitted work can be held
+    up by gates and seen to be pending). A scenario that needs more is skipped, with the reason.
+
+    Two more class attributes may be there. ``unobserved``, a frozenset: parts of an observation that the system cannot show
+    (``payloads``, ``order``, ``tree``, ``eviction``, ``counters``, ``events``, ``versions``, ``device``, ``staging``); the rest
+    is compared, and every summary says what was not. ``lacks``, called with a scenario: what else it needs that the system
+    cannot do, a short text each. ``kvspec.adapter`` builds all of it from a class with a method per verb.
+    """
+
+    capabilities: frozenset[str]
+
+    def apply(self, op: Operation) -> Outcome:
+        """Carry out one operation. Never raises for an error of a known kind: that is an outcome. Raises ``DeviceLimit``."""
+        ...
+
+    def observe(self) -> Observation:
+        """Everything that the harness compares, now. Changes nothing."""
+        ...
+
+    def close(self) -> None:
+        """Give back every resource. Idempotent."""
+        ...
