@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from kvspec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, ManagerConfig
+from kvspec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, ManagerConfig
 
 from kvgpu.errors import ConfigurationError, OutOfRange
 
@@ -210,7 +210,7 @@ def _level(
 ) -> tuple[PoolGroup, ...]:
     """The pool groups of one level, numbered by the first group that uses each (R1.6)."""
     served = [tuple(group.number for group in groups if numbers[group.number] == number) for number in range(count)]
-    shapes = [groups[users[0]].slot_bytes if level == 0 else (groups[users[0]].page_bytes,) for users in served]
+    shapes = [groups[users[0]].slot_bytes if level == Level.GPU else (groups[users[0]].page_bytes,) for users in served]
     slots = _slots(config.levels[level], sum(sum(sizes) for sizes in shapes))
     deeper = level + 1 < len(config.levels)
     return tuple(

@@ -1,11 +1,12 @@
-"""Reading and writing many elements of an array by their numbers, in runs of successive numbers where there are few.
+"""Arrays of page and slot numbers: their types; reading and writing by number, in runs of successive numbers where there are few.
 
 Pages that were made together mostly have successive numbers, in successive slots. A slice is read or written several times
-faster than as many numbers.
+faster than as many numbers. Most arrays of other numbers have few elements, or one number: ``np.unique`` costs 20 us at least.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ import numpy.typing as npt
 
 LONG = 256
 """Numbers from which it is worth looking for runs."""
+SHORT = 64
+"""Up to so many elements a set or a dictionary of Python is faster than numpy."""
 FEW = 16
 """So many runs at most are read or written as such."""
 
 Array = npt.NDArray[Any]
+Int8 = npt.NDArray[np.int8]
+Int32 = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.signedinteger]
 
 
@@ -57,3 +62,23 @@ def write(array: Array, numbers: Numbers, values: object) -> None:
     each = isinstance(values, np.ndarray) and values.ndim == 1
     for places, run in found:
         array[run] = values[places] if each else values  # type: ignore[index]
+
+
+def distinct(numbers: npt.NDArray[Any]) -> list[int]:
+    """Each number of an integer array once, ascending."""
+    if len(numbers) <= SHORT:
+        return sorted(set(numbers.tolist()))
+    if bool((numbers == numbers[0]).all()):
+        return [int(numbers[0])]
+    found: list[int] = np.unique(numbers).tolist()
+    return found
+
+
+def counted(numbers: npt.NDArray[Any]) -> dict[int, int]:
+    """How often each number is in an integer array, in ascending order of the numbers."""
+    if len(numbers) <= SHORT:
+        return dict(sorted(Counter(numbers.tolist()).items()))
+    if bool((numbers == numbers[0]).all()):
+        return {int(numbers[0]): len(numbers)}
+    found, counts = np.unique(numbers, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))

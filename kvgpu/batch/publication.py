@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvgpu.requests.display import Moved
 from kvgpu.requests.request import Request
-from kvgpu.requests.row_words import Rows, View, empty_view
+from kvgpu.requests.row_words import Moved, Rows, View, empty_view
 from kvgpu.storage.fences import Fence, FenceTable, Point
 from kvgpu.upload.packing.packer import Packer
 

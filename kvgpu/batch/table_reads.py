@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from kvgpu.config import Layout
 from kvgpu.requests.row_words import RowWords
-
-Int32 = npt.NDArray[np.int32]
+from kvgpu.runs import Int32
 
 
 def named_slots(layout: Layout, groups: Sequence[int], rows: Iterable[RowWords]) -> Iterator[tuple[int, int, Int32]]:

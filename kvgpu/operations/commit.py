@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
+from kvspec.config import Level
 from kvspec.observation import RequestStatus
 
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
 from kvgpu.operations.growth import set_lengths
 from kvgpu.operations.lifecycle import behind, every_locked_page, every_page, suspend
-from kvgpu.operations.offload import HOST, bring_up, joined, offload, slot_counts
+from kvgpu.operations.offload import bring_up, joined, offload, slot_counts
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, Scope
 from kvgpu.operations.transaction import Transaction
 from kvgpu.operations.tree_changes import give_page, insert_node, released_work, set_tail, stop_committing
 from kvgpu.requests.request import Request
+from kvgpu.runs import Int32
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_PAGE
 from kvgpu.storage.prefix_tree import Node
-
-Int32 = npt.NDArray[np.int32]
-
-GPU = 0
-DISK = 2
 
 
 def check_commit(request: Request, tokens: Sequence[int]) -> None:
@@ -179,18 +175,18 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
     core, pages = tx.core, tx.core.pages
     sparse = np.array(request.sparse)[pages.group[numbers]]
     stays = sparse if request.decoding else np.zeros_like(sparse)
-    to_host = numbers[stays & (pages.level[numbers] == DISK)]
-    leaving = numbers[stays & (pages.level[numbers] == GPU) & (pages.needs[numbers] == 0)]
-    up = numbers[~stays & (pages.level[numbers] != GPU)]
-    tx.room.claim(slot_counts(core, joined([to_host, leaving]), HOST))
-    gpu_claims = tx.room.claim(slot_counts(core, up, GPU))
+    to_host = numbers[stays & (pages.level[numbers] == Level.DISK)]
+    leaving = numbers[stays & (pages.level[numbers] == Level.GPU) & (pages.needs[numbers] == 0)]
+    up = numbers[~stays & (pages.level[numbers] != Level.GPU)]
+    tx.room.claim(slot_counts(core, joined([to_host, leaving]), Level.HOST))
+    gpu_claims = tx.room.claim(slot_counts(core, up, Level.GPU))
     tx.copies.evict()
-    gpu, below = tx.room.take(gpu_claims), tx.room.take(slot_counts(core, to_host, HOST))
-    bring_up(tx, up, gpu, GPU)
-    bring_up(tx, to_host, below, HOST)
+    gpu, below = tx.room.take(gpu_claims), tx.room.take(slot_counts(core, to_host, Level.HOST))
+    bring_up(tx, up, gpu, Level.GPU)
+    bring_up(tx, to_host, below, Level.HOST)
     ready, reads = behind(core, numbers)
     # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
-    offload(tx, [(leaving, tx.room.take(slot_counts(core, leaving, HOST)))], [request])
+    offload(tx, [(leaving, tx.room.take(slot_counts(core, leaving, Level.HOST)))], [request])
     tx.add_user(numbers, request)
     tx.lock(numbers, not request.decoding)
     where = (np.zeros(1, dtype=np.intp), np.array([block]))

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+from kvspec.config import Level
 
 from kvgpu.config import LEVEL_NAMES, SlotKey
 from kvgpu.device.api import DeviceError, Stream
-from kvgpu.distinct import distinct
 from kvgpu.errors import CopyFailed
+from kvgpu.operations.journal import Journal
+from kvgpu.operations.room import Room
 from kvgpu.operations.state import TreeEvent
 from kvgpu.requests.request import Request
-from kvgpu.runs import read
+from kvgpu.runs import Int32, distinct, read
 from kvgpu.storage.copier import Buffer, Side
 from kvgpu.storage.faults import Direction
 from kvgpu.storage.fences import EMPTY, Point
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
-
-if TYPE_CHECKING:
-    from kvgpu.operations.transaction import Transaction
-
-Int32 = npt.NDArray[np.int32]
 
 COPY_OUT = "R7.2 freed slot: the copy out of it"
 PRIVATE_COPY_OUT = "R7.1 slot: a private copy out of it"
@@ -60,9 +55,10 @@ class _Saved:
 class Copies:
     """The copies of one transaction, in order. ``behind``: what those that come run after besides (``follow``)."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, journal: Journal, room: Room) -> None:
         """None yet."""
-        self._tx = tx
+        self._journal = journal
+        self._room = room
         self._submissions: list[Submission] = []
         self._moved: list[tuple[Int32, Int32, int]] = []
         self._saved: list[_Saved] = []
@@ -72,12 +68,12 @@ class Copies:
 
     def evict(self) -> None:
         """Submit the evictions that were decided (R3.14: before anything else). Raises ``CopyFailed``."""
-        for numbers, target_key, slots in self._tx.room.take_moves():
+        for numbers, target_key, slots in self._room.take_moves():
             self._move(numbers, target_key, slots, ())
 
     def follow(self, slots: dict[SlotKey, Int32]) -> None:
         """What is submitted from now on also runs after the fences of slots that an owner is about to take (R7.9)."""
-        points = [self._slot_points(self._tx.core.pool(key), taken) for key, taken in slots.items()]
+        points = [self._slot_points(self._journal.core.pool(key), taken) for key, taken in slots.items()]
         self.behind = tuple(point for each in points for point in each)
 
     def move(self, numbers: Int32, target_key: SlotKey, slots: Int32, more_owners: Sequence[Request] = ()) -> None:
@@ -85,50 +81,50 @@ class Copies:
 
         ``more_owners``: requests that have locked them in this operation, though the page table does not say so yet.
         """
-        tx, pages = self._tx, self._tx.core.pages
+        journal, pages = self._journal, self._journal.core.pages
         was, source_level = read(pages.ready, numbers), int(pages.level[numbers[0]])
         ready = self._move(numbers, target_key, slots, more_owners)
         self._moved.append((numbers, was, ready))
         committed = numbers[read(pages.node, numbers) != NO_NODE]
         for page in committed[np.lexsort((pages.group[committed], pages.block[committed]))].tolist():  # R13.3
-            tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
-            tx.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_level, target_key[0]))
+            tokens = journal.core.tree.nodes[int(pages.node[page])].prefix()
+            journal.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_level, target_key[0]))
 
     def _move(self, numbers: Int32, target_key: SlotKey, slots: Int32, more_owners: Sequence[Request]) -> int:
         """The move itself. The number of the pages' new readiness."""
-        tx, pages, fences = self._tx, self._tx.core.pages, self._tx.core.fences
-        source_key = tx.core.key_of(int(numbers[0]))
-        source, target = tx.pool(source_key), tx.pool(target_key)
+        journal, pages, fences = self._journal, self._journal.core.pages, self._journal.core.fences
+        source_key = journal.core.key_of(int(numbers[0]))
+        source, target = journal.pool(source_key), journal.pool(target_key)
         old = read(pages.slot, numbers)
         done = self._submit(numbers, source, old, target, slots, self._slot_points(source, old), more_owners)
         ready = fences.add([done])
-        tx.put("ready", numbers, ready)
-        tx.put_slots(source, "fence", old, fences.add([fences.again(done, COPY_OUT)]))
-        tx.put_slots(source, "readers", old, EMPTY)
-        tx.vacate(source, old)
-        tx.place(numbers, target, slots)
+        journal.put("ready", numbers, ready)
+        journal.put_slots(source, "fence", old, fences.add([fences.again(done, COPY_OUT)]))
+        journal.put_slots(source, "readers", old, EMPTY)
+        journal.vacate(source, old)
+        journal.place(numbers, target, slots)
         evictable = numbers[read(pages.locks, numbers) == 0]
         source.evictable -= len(evictable)
         target.evictable += len(evictable)
-        tx.unsettle(evictable)
-        tx.core.queues[target_key[0]][target_key[1]].push(evictable)
+        journal.unsettle(evictable)
+        journal.core.queues[target_key[0]][target_key[1]].push(evictable)
         return ready
 
     def copy(self, numbers: Int32, copies: Int32) -> None:
         """Copy the payloads of pages of one pool group to new GPU pages of one pool group (R3.4). Raises ``CopyFailed``."""
-        tx, pages, fences = self._tx, self._tx.core.pages, self._tx.core.fences
-        source = tx.core.pool(tx.core.key_of(int(numbers[0])))
-        target = tx.core.pool(tx.core.key_of(int(copies[0])))
+        journal, pages, fences = self._journal, self._journal.core.pages, self._journal.core.fences
+        source = journal.core.pool(journal.core.key_of(int(numbers[0])))
+        target = journal.core.pool(journal.core.key_of(int(copies[0])))
         slots = pages.slot[numbers]
         done = self._submit(numbers, source, slots, target, pages.slot[copies], self._slot_points(source, slots), ())
         pages.ready[copies] = fences.add([done])
         pages.origin[copies] = pages.serial[numbers]
         pages.written[copies] = True
         # R7.1: the source stays where it is; its slot is not used again before the copy has run.
-        tx.fence_slots(numbers, [fences.again(done, PRIVATE_COPY_OUT)])
+        journal.fence_slots(numbers, [fences.again(done, PRIVATE_COPY_OUT)])
 
     def _slot_points(self, pool: SlotPool, slots: Int32) -> tuple[Point, ...]:
-        return self._tx.core.fences.points(read(pool.fence, slots), read(pool.readers, slots))
+        return self._journal.core.fences.points(read(pool.fence, slots), read(pool.readers, slots))
 
     def _submit(
         self,
@@ -141,7 +137,7 @@ class Copies:
         more_owners: Sequence[Request],
     ) -> Point:
         """One submission, after everything that R7.1 names. Its completion."""
-        core, fences = self._tx.core, self._tx.core.fences
+        core, fences = self._journal.core, self._journal.core.fences
         direction = _direction(source, target)
         refusal = core.faults.check(direction)
         text = f"{LEVEL_NAMES[source.key[0]]} to {LEVEL_NAMES[target.key[0]]}, pool group {target.key[1]}, {len(numbers)} pages"
@@ -160,7 +156,7 @@ class Copies:
         try:
             waits.append(("R3.14 after saving what a copy overwrites", self._save(target, target_slots)))
             # Work of a copy that is refused stays away from slots that somebody gets back.
-            made = np.ones(len(numbers), dtype=np.bool_) if refusal is None else self._tx.untouched(target, target_slots)
+            made = np.ones(len(numbers), dtype=np.bool_) if refusal is None else self._journal.untouched(target, target_slots)
             done = core.copier.on_lane(
                 Side(source_slots[made], source), Side(target_slots[made], target), waits, f"copy {direction or 'down or up'}"
             )
@@ -171,23 +167,23 @@ class Copies:
         )
         if refusal is not None:
             raise CopyFailed(f"copy refused after its work was queued: {text}; nothing has changed but readiness, call again")
-        self._tx.put_slots(target, "fence", target_slots, EMPTY)
-        self._tx.put_slots(target, "readers", target_slots, EMPTY)
+        self._journal.put_slots(target, "fence", target_slots, EMPTY)
+        self._journal.put_slots(target, "readers", target_slots, EMPTY)
         return done
 
     def _owner_work(self, owners: Iterable[Request]) -> list[Point]:
         streams: dict[str, Stream] = {owner.stream.name: owner.stream for owner in owners if owner.stream is not None}
-        return [self._tx.core.fences.record(stream, "R7.1 work so far of an owner") for stream in streams.values()]
+        return [self._journal.core.fences.record(stream, "R7.1 work so far of an owner") for stream in streams.values()]
 
     def _save(self, target: SlotPool, slots: Int32) -> list[Point]:
         """If a copy is about to overwrite pages that this operation gave up, keep their payload: it may be undone (R4.8)."""
-        given_up = self._tx.freed.get(target.key)
+        given_up = self._journal.freed.get(target.key)
         if not given_up:
             return []
         lost = slots[np.isin(slots, np.concatenate(given_up))]
         if not lost.size:
             return []
-        copier = self._tx.core.copier
+        copier = self._journal.core.copier
         buffer = copier.buffers.take(len(lost) * target.spec.page_bytes)
         done = copier.on_lane(
             Side(lost, target),
@@ -203,7 +199,7 @@ class Copies:
 
     def keep(self) -> None:
         """The operation is kept: count (R13.2), and tell the owners of moved pages."""
-        core = self._tx.core
+        core = self._journal.core
         for submission in self._submissions:
             if submission.direction is not None:
                 core.counters.copied(submission.direction, read(core.pages.group, submission.numbers))
@@ -212,12 +208,12 @@ class Copies:
         self._let_go()
 
     def _tell_owners(self, numbers: Int32, was: Int32, ready: int) -> None:
-        pages = self._tx.core.pages
-        owners = self._tx.core.owners(numbers)
+        pages = self._journal.core.pages
+        owners = self._journal.core.owners(numbers)
         level = int(pages.level[numbers[0]])
         for owner in owners:
-            self._tx.touch(owner)
-            owner.maybe_deferred |= level == 0  # R5.3
+            self._journal.touch(owner)
+            owner.maybe_deferred |= level == Level.GPU  # R5.3
             if len(owners) == 1 and owner.beam_width == 1:
                 groups = read(pages.group, numbers)
                 for group in distinct(groups):
@@ -225,7 +221,7 @@ class Copies:
                     own = numbers[mine]
                     owner.groups[group].moved(
                         pages,
-                        self._tx.core.fences,
+                        self._journal.core.fences,
                         own,
                         read(pages.block, own),
                         read(pages.slot, own),
@@ -242,7 +238,7 @@ class Copies:
 
         Returns the requests whose version that makes newer.
         """
-        core = self._tx.core
+        core = self._journal.core
         newer: dict[Request, None] = {}
         for nth, submission in enumerate(self._submissions):
             work = [core.fences.again(submission.done, REFUSED)]
@@ -262,7 +258,7 @@ class Copies:
 
     def _join(self, numbers: Int32, work: list[Point], newer: dict[Request, None]) -> None:
         """Work of undone copies: part of the readiness of pages, and before what their owners, who are newer, do next (R4.8)."""
-        core = self._tx.core
+        core = self._journal.core
         core.pages.ready[numbers] = core.fences.merged(core.pages.ready[numbers], work)
         for owner in core.owners(numbers):
             assert owner.stream is not None
@@ -271,7 +267,7 @@ class Copies:
 
     def _put_back(self, newer: dict[Request, None]) -> None:
         """Copy back what undone submissions overwrote: from where an earlier one had copied it, or from what was saved."""
-        core = self._tx.core
+        core = self._journal.core
         reads: dict[tuple[SlotKey, int], list[Point]] = {}
         for nth, submission in reversed(list(enumerate(self._submissions))):  # a slot is read from before it is put back itself
             pool = submission.target
@@ -306,6 +302,6 @@ class Copies:
 
 
 def _direction(source: SlotPool, target: SlotPool) -> Direction | None:
-    if source.key[0] == 0:
-        return Direction.COPY if target.key[0] == 0 else Direction.OFFLOAD
-    return Direction.ONBOARD if target.key[0] == 0 else None
+    if source.key[0] == Level.GPU:
+        return Direction.COPY if target.key[0] == Level.GPU else Direction.OFFLOAD
+    return Direction.ONBOARD if target.key[0] == Level.GPU else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from kvspec.config import Level
 from kvspec.observation import Phase
 
 from kvgpu.config import SlotKey
@@ -18,13 +19,11 @@ from kvgpu.operations.transaction import Transaction
 from kvgpu.operations.tree_changes import release_kept, released_work
 from kvgpu.requests.group_blocks import GroupBlocks
 from kvgpu.requests.request import Request
+from kvgpu.runs import Int32
 from kvgpu.storage.fences import EMPTY, Point
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 
-Int32 = npt.NDArray[np.int32]
 Where = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
-
-GPU = 0
 
 
 def take_out(tx: Transaction, request: Request, group: int, where: Where, keep: bool) -> Int32:
@@ -65,7 +64,7 @@ def take_new(tx: Transaction, request: Request, wanted: Sequence[tuple[int, Int3
     core = tx.core
     left = dict(slots)
     for group, rows, blocks in wanted:
-        key = (GPU, int(core.pool_group[group, GPU]))
+        key = (Level.GPU, int(core.pool_group[group, Level.GPU]))
         mine, left[key] = left[key][: len(blocks)], left[key][len(blocks) :]
         tx.begin_slots(core.pool(key), mine)
         put_new(tx, request, group, rows, blocks, tx.new_pages(group, blocks, rows, key, mine, request.priority))
@@ -85,7 +84,7 @@ def gpu_counts(core: Core, wanted: Sequence[tuple[int, Int32, Int32]]) -> dict[S
     """How many GPU slots new pages need, by pool group, in order."""
     counts: dict[SlotKey, int] = {}
     for group, _, blocks in wanted:
-        key = (GPU, int(core.pool_group[group, GPU]))
+        key = (Level.GPU, int(core.pool_group[group, Level.GPU]))
         counts[key] = counts.get(key, 0) + len(blocks)
     return dict(sorted(counts.items()))
 
@@ -297,7 +296,7 @@ def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: 
             raise LogicError(f"offload of {request.name}: group {core.layout.groups[group].name} is not sparse")
         found.append(_history_pages(request, request.groups[group], sorted(set(blocks)), core.layout.groups[group].name))
     numbers = joined(found)
-    numbers = numbers[core.pages.level[numbers] == GPU]
+    numbers = numbers[core.pages.level[numbers] == Level.GPU]
     if numbers.size:
         move_to_host(core, core.scope(), numbers, f"offload of {request.name}")
 

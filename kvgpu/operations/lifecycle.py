@@ -7,24 +7,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from kvspec.config import Level
 from kvspec.observation import Phase, RequestStatus
 
 from kvgpu.config import SlotKey
 from kvgpu.operations.growth import wait_for_slots
-from kvgpu.operations.offload import HOST, NONE, bring_up, claim_retries, host_counts, joined, offload, slot_counts
+from kvgpu.operations.offload import NONE, bring_up, claim_retries, host_counts, joined, offload, slot_counts
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
+from kvgpu.runs import Int32
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_PAGE
 from kvgpu.storage.prefix_tree import Node
-
-Int32 = npt.NDArray[np.int32]
-
-GPU = 0
-DISK = 2
-
 
 # ---- create ----------------------------------------------------------------------------------------------------------
 
@@ -151,8 +147,8 @@ def behind(core: Core, numbers: Int32) -> tuple[tuple[Point, ...], tuple[Point, 
 def too_full(core: Core) -> bool:
     """Whether GPU use is above ``max_util_for_resume`` (R3.5)."""
     limit = core.layout.max_util_for_resume
-    growing = {group.pool_groups[GPU] for group in core.layout.groups if not group.ssm}  # states take one slot each, once
-    pools = [core.pools[GPU][number] for number in growing]
+    growing = {group.pool_groups[Level.GPU] for group in core.layout.groups if not group.ssm}  # states take one slot each, once
+    pools = [core.pools[Level.GPU][number] for number in growing]
     return any((pool.spec.slots - pool.free - pool.evictable) / pool.spec.slots > limit for pool in pools)
 
 
@@ -177,20 +173,20 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     tx.room.pin(sources)
     stay = wanted.history if decode else NONE
     rest = wanted.numbers[~np.isin(wanted.numbers, stay)]
-    up = rest[pages.level[rest] != GPU]
-    to_host = stay[pages.level[stay] == DISK]
-    leaving = stay[(pages.level[stay] == GPU) & (pages.needs[stay] == 0)]
+    up = rest[pages.level[rest] != Level.GPU]
+    to_host = stay[pages.level[stay] == Level.DISK]
+    leaving = stay[(pages.level[stay] == Level.GPU) & (pages.needs[stay] == 0)]
     fit, retries = (leaving, NONE) if not request.decoding else (NONE, leaving)
-    arriving = slot_counts(core, to_host, HOST)
+    arriving = slot_counts(core, to_host, Level.HOST)
     tx.room.claim(_added(host_counts(core, fit), arriving))
-    gpu_claims = tx.room.claim(slot_counts(core, up, GPU, list(wanted.sources)))
+    gpu_claims = tx.room.claim(slot_counts(core, up, Level.GPU, list(wanted.sources)))
     older, older_claims = claim_retries(tx, retries)
     tx.copies.evict()
     gpu, below = tx.room.take(gpu_claims), tx.room.take(arriving)
     taken = dict(gpu)
     made = _make_private(tx, request, wanted.sources, gpu)
-    bring_up(tx, up, gpu, GPU)
-    bring_up(tx, to_host, below, HOST)
+    bring_up(tx, up, gpu, Level.GPU)
+    bring_up(tx, to_host, below, Level.HOST)
     _copy_private(tx, wanted.sources, made)
     ready, reads = behind(core, joined([wanted.numbers, *made.values()]))
     # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
@@ -209,7 +205,7 @@ def _make_private(
     States that begin take slots before what comes up, copies after it, in the order in which they are submitted (R7.2).
     """
     core = tx.core
-    pool_of = {group: (GPU, int(core.pool_group[group, GPU])) for group in sources}
+    pool_of = {group: (Level.GPU, int(core.pool_group[group, Level.GPU])) for group in sources}
     fresh = [group for group, page in sources.items() if page is None]
     copied = sorted((pool_of[group], core.key_of(page), group) for group, page in sources.items() if page is not None)
     slots = {}
@@ -297,14 +293,14 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             tx.room.pin(every_page(request))
             stay = wanted.history if request.decoding else NONE
             rest = wanted.numbers[~np.isin(wanted.numbers, stay)]
-            up = rest[pages.level[rest] != GPU] if level == GPU else NONE
-            below = joined([stay, rest]) if level == HOST else stay if level == GPU else NONE
-            to_host = below[pages.level[below] == DISK]
-            claims = tx.room.claim(slot_counts(core, to_host, HOST)), tx.room.claim(slot_counts(core, up, GPU))
+            up = rest[pages.level[rest] != Level.GPU] if level == Level.GPU else NONE
+            below = joined([stay, rest]) if level == Level.HOST else stay if level == Level.GPU else NONE
+            to_host = below[pages.level[below] == Level.DISK]
+            claims = tx.room.claim(slot_counts(core, to_host, Level.HOST)), tx.room.claim(slot_counts(core, up, Level.GPU))
             tx.copies.evict()
             host, gpu = (tx.room.take(each) for each in claims)
-            bring_up(tx, up, gpu, GPU)
-            bring_up(tx, to_host, host, HOST)
+            bring_up(tx, up, gpu, Level.GPU)
+            bring_up(tx, to_host, host, Level.HOST)
             tx.commit()
     except NoRoom:
         return False

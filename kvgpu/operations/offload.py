@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
+from kvspec.config import Level
 
 from kvgpu.config import SlotKey
-from kvgpu.distinct import counted, distinct
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
-from kvgpu.runs import read
+from kvgpu.runs import Int32, counted, distinct, read
 
-Int32 = npt.NDArray[np.int32]
-
-HOST = 1
 NONE: Int32 = np.empty(0, dtype=np.int32)
 
 Found = list[tuple[Int32, dict[SlotKey, Int32]]]
@@ -47,21 +43,22 @@ def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
     """How many host slots pages need, by pool group, in order."""
     if not numbers.size:  # there may be no such level
         return {}
-    groups = core.pool_group[read(core.pages.group, numbers), HOST]
-    return {(HOST, group): count for group, count in counted(groups).items()}
+    groups = core.pool_group[read(core.pages.group, numbers), Level.HOST]
+    return {(Level.HOST, group): count for group, count in counted(groups).items()}
 
 
 def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey, int]]:
     """Slots for older deferred pages, in order of block, then group; those that found one, and the claims (R4.7)."""
     pages, core = tx.core.pages, tx.core
-    chosen, claims = [], {}
+    chosen: list[Int32] = []
+    claims: dict[SlotKey, int] = {}
     if numbers.size:
-        groups = core.pool_group[pages.group[numbers], HOST]
+        groups = core.pool_group[pages.group[numbers], Level.HOST]
         for group in distinct(groups):
             part = numbers[groups == group]
             part = part[np.lexsort((pages.beam[part], pages.group[part], pages.block[part]))]
-            claims[(HOST, group)] = tx.room.claim_some((HOST, group), len(part))
-            chosen.append(part[: claims[(HOST, group)]])
+            claims[(Level.HOST, group)] = tx.room.claim_some((Level.HOST, group), len(part))
+            chosen.append(part[: claims[(Level.HOST, group)]])
     return joined(chosen), claims
 
 
@@ -76,7 +73,7 @@ def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) 
     sources = core.pool_group[read(core.pages.group, numbers), 0]
     for source in distinct(sources):
         part = numbers[sources == source]
-        key = (HOST, int(core.pool_group[core.pages.group[part[0]], HOST]))
+        key = (Level.HOST, int(core.pool_group[core.pages.group[part[0]], Level.HOST]))
         slots, left[key] = left[key][: len(part)], left[key][len(part) :]
         tx.copies.move(part, key, slots, more_owners)
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
+from kvspec.config import Level
 
 from kvgpu.device.api import DeviceError, Memory, Stream
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
@@ -13,8 +14,6 @@ from kvgpu.operations.state import Core, WriteTarget
 from kvgpu.requests.request import Request
 from kvgpu.storage.copier import Buffer, Side
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
-
-GPU = 0
 
 _read_numbers = itertools.count(1)
 
@@ -64,7 +63,7 @@ def _targets(core: Core, request: Request, group: int, block: int) -> list[Write
         page = int(own.page[beam, block])
         if core.pages.node[page] != NO_NODE:
             raise LogicError(f"{place}: the page is committed, and that is immutable")
-        if core.pages.level[page] != GPU:
+        if core.pages.level[page] != Level.GPU:
             raise LogicError(f"{place}: the page is not on the GPU")
         found.append(WriteTarget(page, group, block, beam))
     return found
@@ -76,7 +75,7 @@ def unwritten(core: Core, request: Request, first: int, end: int) -> list[WriteT
     for group, own in enumerate(request.groups):
         stop = 1 if request.ssm[group] else end
         pages = own.page[:, first:stop][(own.locked | own.kept)[:, first:stop]]
-        for page in pages[(table.level[pages] == GPU) & ~table.written[pages] & (table.node[pages] == NO_NODE)].tolist():
+        for page in pages[(table.level[pages] == Level.GPU) & ~table.written[pages] & (table.node[pages] == NO_NODE)].tolist():
             found.append(WriteTarget(page, group, int(table.block[page]), int(table.beam[page])))
     return sorted(found, key=lambda target: (target.block, target.group, target.beam))
 
@@ -89,9 +88,9 @@ def write(core: Core, request: Request, writes: Sequence[tuple[WriteTarget, byte
     assert request.stream is not None
     by_pool: dict[int, list[tuple[int, bytes]]] = {}
     for target, payload in writes:
-        by_pool.setdefault(int(core.pool_group[target.group, GPU]), []).append((target.page, payload))
+        by_pool.setdefault(int(core.pool_group[target.group, Level.GPU]), []).append((target.page, payload))
     for number, parts in sorted(by_pool.items()):
-        pool = core.pools[GPU][number]
+        pool = core.pools[Level.GPU][number]
         pages = np.array([page for page, _ in parts], dtype=np.int32)
         buffer = fill_buffer(core, [payload for _, payload in parts])
         core.copier.on_stream(

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import LEVEL_NAMES, SlotKey
+from kvgpu.operations.journal import Journal
 from kvgpu.operations.state import TreeEvent
 from kvgpu.operations.tree_changes import drop
+from kvgpu.runs import Int32
 from kvgpu.storage.pages import NO_NODE
-
-if TYPE_CHECKING:
-    from kvgpu.operations.transaction import Transaction
-
-Int32 = npt.NDArray[np.int32]
 
 
 class NoRoom(Exception):
@@ -47,13 +43,13 @@ class Room:
     once; moves are decided here and submitted all together by ``Copies.evict``, before slots are taken.
     """
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, journal: Journal) -> None:
         """No page is pinned, nothing decided."""
-        self._tx = tx
+        self._journal = journal
         self._pinned: list[Int32] = []
         self._pin_mask: npt.NDArray[np.bool_] | None = None
         self._lines: dict[SlotKey, _Line] = {}
-        self._epoch = 0
+        self._cancelled = 0
         self._moves: dict[tuple[SlotKey, SlotKey], dict[int, None]] = {}
         self._claimed: dict[SlotKey, int] = {}
         self._vacating: dict[SlotKey, int] = {}
@@ -66,7 +62,8 @@ class Room:
 
     def left(self, key: SlotKey) -> int:
         """How many slots of a pool group are free, or will be, and nobody claims."""
-        return self._tx.core.pool(key).free + self._vacating.get(key, 0) - self._claimed.get(key, 0)
+        self._cancel_moves()
+        return self._journal.core.pool(key).free + self._vacating.get(key, 0) - self._claimed.get(key, 0)
 
     def claim(self, counts: dict[SlotKey, int]) -> dict[SlotKey, int]:
         """Claim slots, by eviction if need be. Raises ``NoRoom``. Returns ``counts``."""
@@ -87,16 +84,16 @@ class Room:
         """Take claimed slots, once the evictions are submitted."""
         for key, count in claims.items():
             self._claimed[key] -= count
-        return {key: self._tx.pool(key).take(count) for key, count in claims.items()}
+        return {key: self._journal.pool(key).take(count) for key, count in claims.items()}
 
     def evict_one(self, key: SlotKey) -> bool:
         """Move one page down or drop one, the first that can leave; whether there was one."""
         line = self._lines.get(key)
         if line is None:
-            ordered = self._tx.core.queues[key[0]][key[1]].ordered().tolist()
-            line = self._lines[key] = _Line(ordered, 0, self._epoch)
-        if line.epoch != self._epoch:  # a removed subtree may have made room for those passed over
-            line.next, line.epoch = 0, self._epoch
+            ordered = self._journal.core.queues[key[0]][key[1]].ordered().tolist()
+            line = self._lines[key] = _Line(ordered, 0, self._journal.removals)
+        if line.epoch != self._journal.removals:  # a removed subtree may have made room for those passed over
+            line.next, line.epoch = 0, self._journal.removals
         while line.next < len(line.pages):
             page = line.pages[line.next]
             line.next += 1
@@ -104,29 +101,25 @@ class Room:
                 return True
         return False
 
-    def subtree_removed(self) -> None:
-        """Slots may have become free on any level."""
-        self._epoch += 1
-
     def _may_leave(self, page: int, key: SlotKey) -> bool:
-        pages, core = self._tx.core.pages, self._tx.core
+        pages, core = self._journal.core.pages, self._journal.core
         return (
             bool(pages.alive[page])
             and not pages.locks[page]
-            and page not in self._tx.scope.evicted
+            and page not in self._journal.scope.evicted
             and core.key_of(page) == key
             and not self._is_pinned(page)
         )
 
     def _is_pinned(self, page: int) -> bool:
         if self._pin_mask is None or page >= len(self._pin_mask):
-            self._pin_mask = np.zeros(self._tx.core.pages.room, dtype=np.bool_)
+            self._pin_mask = np.zeros(self._journal.core.pages.room, dtype=np.bool_)
             for numbers in self._pinned:
                 self._pin_mask[numbers] = True
         return bool(self._pin_mask[page])
 
     def _leave(self, page: int, key: SlotKey) -> bool:
-        core = self._tx.core
+        core = self._journal.core
         below = core.pool(key).spec.below
         if below is not None:
             lower = (key[0] + 1, below)
@@ -136,45 +129,45 @@ class Room:
                 return True
         if core.pages.users[page] or core.pages.node[page] == NO_NODE:
             return False  # R10.1: HELD pages are never dropped
-        drop(self._tx, page, self._tx.events)
+        drop(self._journal, page, self._journal.events)
         return True
 
     def _move(self, page: int, key: SlotKey, lower: SlotKey) -> None:
-        tx, pages = self._tx, self._tx.core.pages
+        journal, pages = self._journal, self._journal.core.pages
         self._moves.setdefault((key, lower), {})[page] = None
         self._claimed[lower] = self._claimed.get(lower, 0) + 1
         self._vacating[key] = self._vacating.get(key, 0) + 1
-        tx.scope.evicted.add(page)
-        tx.on_undo(lambda: tx.scope.evicted.discard(page))
+        journal.scope.evicted.add(page)
+        journal.on_undo(lambda: journal.scope.evicted.discard(page))
         if pages.node[page] != NO_NODE:
-            tokens = tx.core.tree.nodes[int(pages.node[page])].prefix()
+            tokens = journal.core.tree.nodes[int(pages.node[page])].prefix()
             self._events.append((key, page, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))
 
     def moving(self) -> set[int]:
         """The pages whose moves are decided, and not submitted yet."""
+        self._cancel_moves()
         return {page for moves in self._moves.values() for page in moves}
 
-    def cancel_moves(self, numbers: Int32) -> None:
-        """Pages are about to be freed: a move of theirs that was decided is not made."""
-        for page in numbers.tolist() if self._moves else ():
+    def _cancel_moves(self) -> None:
+        """Moves that were decided of pages that have been freed since are not made."""
+        freed, self._cancelled = self._journal.dead[self._cancelled :], len(self._journal.dead)
+        for page in (page for numbers in freed for page in numbers.tolist()) if self._moves else ():
             for (key, lower), moves in self._moves.items():
                 if page in moves:
                     del moves[page]
                     self._claimed[lower] -= 1
                     self._vacating[key] -= 1
-                    self.left_tree(page)
-
-    def left_tree(self, page: int) -> None:
-        """A page is not one of the tree any more: a move of it that was decided is no event."""
-        self._events = [entry for entry in self._events if entry[1] != page]
+                    self._events = [entry for entry in self._events if entry[1] != page]
 
     def take_moves(self) -> Iterator[tuple[Int32, SlotKey, Int32]]:
         """The moves to submit, one after the other: pages, where to, slots there. Coldest level first, then pool group (R3.14).
 
         Their events stand in the same order.
         """
-        tx = self._tx
-        tx.events += [event for _, _, event in sorted(self._events, key=lambda entry: (-entry[0][0], entry[0][1]))]
+        self._cancel_moves()
+        journal = self._journal
+        told = [entry for entry in self._events if entry[1] not in journal.left_tree]  # else it is no page of the tree any more
+        journal.events += [event for _, _, event in sorted(told, key=lambda entry: (-entry[0][0], entry[0][1]))]
         self._events = []
         for (key, lower), moves in sorted(self._moves.items(), key=lambda item: (-item[0][0][0], item[0][0][1])):
             if moves:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import CopyFailed, InvalidArgument, OutOfPages, OutOfRange
@@ -14,13 +13,13 @@ from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
 from kvgpu.operations.tree_changes import drop, give_page, insert_node
+from kvgpu.runs import Int32
 from kvgpu.storage.copier import Side
 from kvgpu.storage.fences import EMPTY, Point
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import Node
 
-Int32 = npt.NDArray[np.int32]
 Content = Callable[[tuple[int, ...], int, int], bytes]
 
 

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from kvgpu.config import Layout, SlotKey
 from kvgpu.device.api import Device, DeviceError, Memory
-from kvgpu.distinct import distinct
 from kvgpu.requests.request import Request
-from kvgpu.runs import read
+from kvgpu.runs import Int32, distinct, read
 from kvgpu.storage.copier import Copier
 from kvgpu.storage.counters import Counters
 from kvgpu.storage.eviction import EvictionQueue
@@ -23,8 +22,6 @@ from kvgpu.storage.fences import EMPTY, FenceTable, Point
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree, Tokens
-
-Int32 = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,17 @@
-"""Changes of the prefix tree within a transaction: inserting, dropping, removing with all below (R3.9, R10.3)."""
+"""Changes of the prefix tree within an operation: inserting, dropping, removing with all below (R3.9, R10.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvgpu.operations.journal import Journal
 from kvgpu.operations.state import Core, TreeEvent
 from kvgpu.requests.request import Request
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 from kvgpu.storage.prefix_tree import Node
-
-if TYPE_CHECKING:
-    from kvgpu.operations.transaction import Transaction
 
 
 def released_work(core: Core, request: Request) -> list[Point]:
@@ -24,33 +21,33 @@ def released_work(core: Core, request: Request) -> list[Point]:
     return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
 
 
-def insert_node(tx: Transaction, parent: Node, tokens: Sequence[int]) -> Node:
+def insert_node(journal: Journal, parent: Node, tokens: Sequence[int]) -> Node:
     """A new block, still without pages; its event."""
-    tree = tx.core.tree
+    tree = journal.core.tree
     node = tree.insert(parent, tuple(tokens))
 
     def take_out() -> None:
         tree.detach(node)
         tree.forget(node)
 
-    tx.on_undo(take_out)
-    tx.events.append(TreeEvent("stored", node.prefix()))
+    journal.on_undo(take_out)
+    journal.events.append(TreeEvent("stored", node.prefix()))
     return node
 
 
-def give_page(tx: Transaction, page: int, node: Node) -> None:
+def give_page(journal: Journal, page: int, node: Node) -> None:
     """A page becomes a page of a block of the tree, where it is."""
-    _set_page(tx, node, int(tx.core.pages.group[page]), page)
-    tx.put("node", np.array([page], dtype=np.int32), node.number)
+    _set_page(journal, node, int(journal.core.pages.group[page]), page)
+    journal.put("node", np.array([page], dtype=np.int32), node.number)
 
 
-def _set_page(tx: Transaction, node: Node, group: int, page: int) -> None:
+def _set_page(journal: Journal, node: Node, group: int, page: int) -> None:
     old = node.pages[group]
     node.pages[group] = page
-    tx.on_undo(lambda: node.pages.__setitem__(group, old))
+    journal.on_undo(lambda: node.pages.__setitem__(group, old))
 
 
-def set_tail(tx: Transaction, request: Request, node: Node) -> None:
+def set_tail(journal: Journal, request: Request, node: Node) -> None:
     """The committed path of a request ends at a block."""
     old = request.tail
     old.tails.discard(request.uid)
@@ -62,60 +59,60 @@ def set_tail(tx: Transaction, request: Request, node: Node) -> None:
         old.tails.add(request.uid)
         request.tail = old
 
-    tx.on_undo(back)
+    journal.on_undo(back)
 
 
-def drop(tx: Transaction, page: int, events: list[TreeEvent]) -> None:
+def drop(journal: Journal, page: int, events: list[TreeEvent]) -> None:
     """Take a droppable page out of the tree and free it; a block left without pages goes with all below it (R10.3)."""
-    node = tx.core.tree.nodes[int(tx.core.pages.node[page])]
-    _drop_page(tx, node, int(tx.core.pages.group[page]))
+    node = journal.core.tree.nodes[int(journal.core.pages.node[page])]
+    _drop_page(journal, node, int(journal.core.pages.group[page]))
     if all(other == NO_PAGE for other in node.pages):
-        _remove(tx, node, events)
+        _remove(journal, node, events)
 
 
-def _drop_page(tx: Transaction, node: Node, group: int) -> None:
+def _drop_page(journal: Journal, node: Node, group: int) -> None:
     page = node.pages[group]
     one = np.array([page], dtype=np.int32)
-    _set_page(tx, node, group, NO_PAGE)
-    tx.put("node", one, NO_NODE)
-    if tx.core.pages.users[page]:  # it stays with its users, private
-        tx.room.left_tree(page)
+    _set_page(journal, node, group, NO_PAGE)
+    journal.put("node", one, NO_NODE)
+    if journal.core.pages.users[page]:  # it stays with its users, private
+        journal.left_tree.add(page)
     else:
-        tx.dropped.append(group)
-        tx.free(one)
+        journal.dropped.append(group)
+        journal.free(one)
 
 
-def _remove(tx: Transaction, node: Node, events: list[TreeEvent]) -> None:
-    tx.room.subtree_removed()
+def _remove(journal: Journal, node: Node, events: list[TreeEvent]) -> None:
+    journal.removals += 1
     below = list(node.below())
     events.extend(TreeEvent("removed", each.prefix()) for each in below)
     parent = node.parent
     assert parent is not None
     siblings = dict(parent.children)
-    tx.core.tree.detach(node)
-    tx.on_undo(lambda: setattr(parent, "children", siblings))
-    tx.forgotten += below
+    journal.core.tree.detach(node)
+    journal.on_undo(lambda: setattr(parent, "children", siblings))
+    journal.forgotten += below
     for each in below:
         for group, page in enumerate(each.pages):
             if page != NO_PAGE:
-                _drop_page(tx, each, group)
+                _drop_page(journal, each, group)
     for uid in sorted(uid for each in below for uid in each.tails):
-        stop_committing(tx, tx.core.by_uid[uid])
+        stop_committing(journal, journal.core.by_uid[uid])
 
 
-def stop_committing(tx: Transaction, request: Request) -> None:
+def stop_committing(journal: Journal, request: Request) -> None:
     """A request commits no more (R3.9)."""
-    tx.put_attribute(request, "committing", False)
-    release_kept(tx, request)
+    journal.put_attribute(request, "committing", False)
+    release_kept(journal, request)
 
 
-def release_kept(tx: Transaction, request: Request) -> None:
+def release_kept(journal: Journal, request: Request) -> None:
     """Release the stale pages that a request kept for a commit, as none can come any more (R3.7)."""
     for blocks in request.groups:
         where = np.nonzero(blocks.kept)
         if where[0].size:
             numbers = blocks.page[where]
-            tx.put_blocks(blocks, "kept", where, False)
-            tx.put_blocks(blocks, "page", where, NO_PAGE)
-            tx.fence_slots(numbers, released_work(tx.core, request))
-            tx.release(numbers, request)
+            journal.put_blocks(blocks, "kept", where, False)
+            journal.put_blocks(blocks, "page", where, NO_PAGE)
+            journal.fence_slots(numbers, released_work(journal.core, request))
+            journal.release(numbers, request)

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from kvgpu.requests.row_words import Int8, Int32, Shown, View, shown_of, view_of
+from kvgpu.requests.row_words import FEW, Moved, Shown, View, shown_of, view_of
+from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Point
-from kvgpu.upload.packing.form import CHANGE
-
-
-class Moved(NamedTuple):
-    """Blocks whose index or level may differ from what was shown, int32, and their slots now, if that is known already."""
-
-    blocks: Int32
-    slots: Int32 | None
-
 
 NONE = np.empty(0, dtype=np.int32)
 UNMOVED = Moved(NONE, NONE)
@@ -71,7 +62,7 @@ class Display:
         else:
             # Where much has changed all is written; and of a request that is published no more this must not grow for ever.
             blocks = np.concatenate([since.blocks, moved.blocks])
-            self._since[place] = Moved(blocks, None) if CHANGE * len(blocks) <= room else None
+            self._since[place] = Moved(blocks, None) if FEW * len(blocks) <= room else None
 
     def made_anew(self, place: int, indices: Int32, levels: Int8) -> None:
         """The group has new arrays, which may differ from what they were anywhere."""

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 from kvspec.observation import BAD
 
-from kvgpu.requests.display import Display, Moved
+from kvgpu.requests.display import Display
 from kvgpu.requests.readiness import Readiness
-from kvgpu.requests.row_words import Int8, Int32
+from kvgpu.requests.row_words import Moved
+from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_PAGE, PageTable
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
-from kvgpu.distinct import counted
+from kvgpu.runs import Int32, counted
 from kvgpu.storage.fences import Fence, FenceTable
-
-Int32 = npt.NDArray[np.int32]
 
 
 class Readiness:

@@ -11,9 +11,10 @@ import numpy as np
 from kvspec.observation import BAD, Phase, RequestStatus
 
 from kvgpu.device.api import Stream
-from kvgpu.requests.display import Display, Moved
+from kvgpu.requests.display import Display
 from kvgpu.requests.group_blocks import GroupBlocks
-from kvgpu.requests.row_words import Int8, Int32, View
+from kvgpu.requests.row_words import Moved, View
+from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_PAGE, PageTable
 from kvgpu.storage.prefix_tree import Node

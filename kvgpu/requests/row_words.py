@@ -8,18 +8,26 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Point
-
-Int32 = npt.NDArray[np.int32]
-Int8 = npt.NDArray[np.int8]
 
 FACTS = 3
 """Words of the facts of a group."""
 FORM = struct.Struct(f"{FACTS}q")
 INDICES, LEVELS, COUNTABLE = range(FACTS)
 """Which of these words is what: see ``Shown``."""
+
+
+FEW = 4
+"""A row is written by the blocks that changed if so many times their number are no more than all of its blocks."""
+
+
+class Moved(NamedTuple):
+    """Blocks whose index or level may differ from what was shown, int32, and their slots now, if that is known already."""
+
+    blocks: Int32
+    slots: Int32 | None
 
 
 class Shown(NamedTuple):

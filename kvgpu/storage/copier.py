@@ -14,15 +14,15 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from kvspec.config import Level
 
 from kvgpu.config import PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
+from kvgpu.runs import Int32
 from kvgpu.storage.copy_kernels import COPY_PAGES, THREADS, blocks_for, descriptor_bytes, fill_descriptor, segment_words
 from kvgpu.storage.faults import FaultPlan
 from kvgpu.storage.fences import Fence, FenceTable, Point
 from kvgpu.storage.pools import SlotPool
-
-Int32 = npt.NDArray[np.int32]
 
 SMALLEST_BUFFER = 4096
 
@@ -189,7 +189,7 @@ class Copier:
 
     @staticmethod
     def _is_host(side: Side) -> bool:
-        return side.pool is None or side.pool.key[0] == 1
+        return side.pool is None or side.pool.key[0] == Level.HOST
 
     def _read_file(self, stream: Stream, source: Side, used: list[Buffer], site: str) -> Side:
         """Pages of a file into a buffer, for a kernel to take on from there."""

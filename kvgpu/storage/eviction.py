@@ -9,12 +9,10 @@ from __future__ import annotations
 from bisect import insort
 
 import numpy as np
-import numpy.typing as npt
 
 from kvgpu.config import Layout
+from kvgpu.runs import Int32
 from kvgpu.storage.pages import PageTable
-
-Int32 = npt.NDArray[np.int32]
 
 
 class EvictionQueue:

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.device.api import Device, Event, Stream
-
-IntArray = npt.NDArray[np.int32]
+from kvgpu.runs import Int32
 
 EMPTY = 0
 """The number of the fence that waits for nothing."""
@@ -64,19 +63,19 @@ class FenceTable:
         self._device = device
         self._fences: list[Fence | None] = [Fence()]
         self._spare: list[int] = []
-        self._roots: list[IntArray] = []
+        self._roots: list[Int32] = []
         self._passed = np.ones(256, dtype=np.bool_)
         self._waiting: set[int] = set()
         self._collect_at = 1024
         self._counter = 0
         self._beside: dict[str, Stream] = {}
 
-    def register(self, numbers: IntArray) -> IntArray:
+    def register(self, numbers: Int32) -> Int32:
         """Have the table keep alive the fences that ``numbers`` names. Returns the array."""
         self._roots.append(numbers)
         return numbers
 
-    def replace(self, old: IntArray, new: IntArray) -> IntArray:
+    def replace(self, old: Int32, new: Int32) -> Int32:
         """A registered array was grown into a new one."""
         self._roots = [new if root is old else root for root in self._roots]
         return new
@@ -134,11 +133,11 @@ class FenceTable:
         assert fence is not None
         return fence
 
-    def distinct(self, numbers: IntArray) -> list[Fence]:
+    def distinct(self, numbers: Int32) -> list[Fence]:
         """The fences that an array names, each once, without the empty one."""
         return [self[number] for number in self._each_once(numbers).tolist() if number != EMPTY]
 
-    def _each_once(self, numbers: IntArray) -> IntArray:
+    def _each_once(self, numbers: Int32) -> Int32:
         """The numbers that an array names, each once, ascending. Most arrays name few."""
         if not numbers.size or bool((numbers == numbers[0]).all()):
             return numbers[:1]
@@ -148,11 +147,11 @@ class FenceTable:
         named[numbers] = True
         return np.flatnonzero(named).astype(np.int32)
 
-    def points(self, *arrays: IntArray) -> tuple[Point, ...]:
+    def points(self, *arrays: Int32) -> tuple[Point, ...]:
         """The points of all fences that the arrays name: the latest of each stream."""
         return Fence(point for numbers in arrays for fence in self.distinct(numbers) for point in fence.points).points
 
-    def merged(self, numbers: IntArray, points: Iterable[Point]) -> IntArray:
+    def merged(self, numbers: Int32, points: Iterable[Point]) -> Int32:
         """For each fence of an array, one with ``points`` added."""
         more = tuple(points)
         if not more or not numbers.size:
@@ -165,7 +164,7 @@ class FenceTable:
         of_old[found] = new
         return of_old[numbers]
 
-    def united(self, left: IntArray, right: IntArray) -> IntArray:
+    def united(self, left: Int32, right: Int32) -> Int32:
         """Element by element, the fence of both."""
         if not left.size or not (right != EMPTY).any():
             return left.copy()
@@ -179,7 +178,7 @@ class FenceTable:
             return left
         return right if left == EMPTY else self.add((*self[left].points, *self[right].points))
 
-    def passed(self, numbers: IntArray) -> npt.NDArray[np.bool_]:
+    def passed(self, numbers: Int32) -> npt.NDArray[np.bool_]:
         """For each number, whether that fence had passed at the last ``refresh``."""
         return self._passed[numbers]
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from kvgpu.runs import Int32
 from kvgpu.storage.fences import EMPTY, FenceTable
-
-Int32 = npt.NDArray[np.int32]
 
 NO_PAGE = -1
 NOBODY = -1

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from kvspec.config import Level
 
 from kvgpu.config import POOL_ALIGN, PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Memory
-from kvgpu.runs import read, write
+from kvgpu.runs import Int32, read, write
 from kvgpu.storage.fences import EMPTY, FenceTable
-
-Int32 = npt.NDArray[np.int32]
 
 FREE = -1
 """``SlotPool.page`` of a free slot."""
@@ -123,7 +122,7 @@ class SlotPool:
         self.memory: Memory | None = None
         self.file: PageFile | None = None
         name = f"{KINDS[spec.level]} pool group {spec.number}"
-        if spec.level < 2:
+        if spec.level != Level.DISK:
             self.memory = device.allocate(KINDS[spec.level], max(spec.nbytes, POOL_ALIGN), name)
         else:
             self.file = PageFile(folder / f"pool-group-{spec.number}", spec.page_bytes, spec.slots)
@@ -205,7 +204,7 @@ class SlotPool:
     def accesses(self, slots: Int32, write: bool) -> list[Access]:
         """The accesses of a submission to slots, for the ordering check."""
         level, number = self.key
-        if level == 2:
+        if level == Level.DISK:
             return [Access(("file", number, slot, self._made), write) for slot in slots.tolist()]
         return [Access(("slot", level, number, slot, self._made), write) for slot in slots.tolist()]
 

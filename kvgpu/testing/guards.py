@@ -32,7 +32,7 @@ from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
-from kvgpu.testing.mutants import Patch, replaced, replaced_everywhere, unnamed_dropped
+from kvgpu.testing.patches import Patch, replaced, replaced_everywhere, unnamed_dropped
 from kvgpu.upload.packing.packer import Packer
 from kvgpu.upload.staging import StagingPool
 
@@ -147,18 +147,18 @@ def _first_owner_only(old: Any) -> Any:
 
 def _first_owner_newer(old: Any) -> Any:
     def tell(self: Any, numbers: Any, was: Any, ready: int) -> None:
-        before = set(self._tx._touched)
+        before = set(self._journal._touched)
         old(self, numbers, was, ready)
-        for owner in self._tx.core.owners(numbers)[1:]:
+        for owner in self._journal.core.owners(numbers)[1:]:
             if owner not in before:
-                self._tx._touched.pop(owner, None)
+                self._journal._touched.pop(owner, None)
 
     return tell
 
 
 def _no_new_deferral(old: Any) -> Any:
     def tell(self: Any, numbers: Any, was: Any, ready: int) -> None:
-        owners = [(owner, owner.maybe_deferred) for owner in self._tx.core.owners(numbers)]
+        owners = [(owner, owner.maybe_deferred) for owner in self._journal.core.owners(numbers)]
         old(self, numbers, was, ready)
         for owner, deferred in owners:
             owner.maybe_deferred = deferred
@@ -280,7 +280,7 @@ def _refused_are_counted(old: Any) -> Any:
     def after_undo(self: Any) -> Any:
         for submission in self._submissions:
             if submission.direction is not None:
-                self._tx.core.counters.copied(submission.direction, self._tx.core.pages.group[submission.numbers])
+                self._journal.core.counters.copied(submission.direction, self._journal.core.pages.group[submission.numbers])
         return old(self)
 
     return after_undo
@@ -289,7 +289,7 @@ def _refused_are_counted(old: Any) -> Any:
 def _evicted_again(old: Any) -> Any:
     def move(self: Any, page: int, key: Any, lower: Any) -> None:
         old(self, page, key, lower)
-        self._tx.scope.evicted.discard(page)
+        self._journal.scope.evicted.discard(page)
 
     return move
 
@@ -396,9 +396,9 @@ def _held_is_dropped(old: Any) -> Any:
     def leave(self: Any, page: int, key: Any) -> bool:
         if old(self, page, key):
             return True
-        if self._tx.core.pages.node[page] == NO_NODE:
+        if self._journal.core.pages.node[page] == NO_NODE:
             return False
-        tree_changes.drop(self._tx, page, [])
+        tree_changes.drop(self._journal, page, [])
         return True
 
     return leave

@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.requests.display import Moved
-from kvgpu.requests.row_words import COUNTABLE, FACTS, INDICES, LEVELS, Rows, Shown
+from kvgpu.requests.row_words import COUNTABLE, FACTS, INDICES, LEVELS, Moved, Rows, Shown
+from kvgpu.runs import Int32
 from kvgpu.upload.packing.form import CHANGE, COUNT, LENGTH, MIXED, ROW, SAME, START, PackedForm, padded
 from kvgpu.upload.packing.gather import UNKNOWN, Sources, gather
 from kvgpu.upload.packing.gather import prepare as prepare_gather
-
-Int32 = npt.NDArray[np.int32]
 
 
 def prepare(form: PackedForm, nbytes: int) -> None:
