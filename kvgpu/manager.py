@@ -6,32 +6,32 @@ those of ``kvgpu.errors``. Groups are layer-group numbers, levels are 0, 1, 2. N
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import numpy.typing as npt
 from kvspec.config import DEFAULT_PRIORITY, ManagerConfig
 
-from kvgpu.config import Layout, SlotKey, build_layout
-from kvgpu.device.api import Access, Device, DeviceError, Graph, Memory, Stream
-from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
+from kvgpu.config import Layout, build_layout
+from kvgpu.device.api import Access, Device, Graph, Memory, Stream
+from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from kvgpu.locks import ManagerLock
 from kvgpu.operations import commit as committing
-from kvgpu.operations import growth, inspection, lifecycle, payloads, seeding
+from kvgpu.operations import create, growth, inspection, lifecycle, payloads, recorded_reads, seeding
+from kvgpu.operations.build import build
+from kvgpu.operations.capture import Capture
+from kvgpu.operations.inside import Inside
 from kvgpu.operations.inspection import PageInfo, PoolInfo
 from kvgpu.operations.payloads import PageRead
-from kvgpu.operations.state import PayloadHook, TreeListener, WriteTarget, build_core
-from kvgpu.requests.request import Membership, Request, Snapshot, take_snapshot
-from kvgpu.storage.copy_kernels import COPY_PAGES, COPY_PAGES_ARRAYS
+from kvgpu.operations.state import PayloadHook, TreeListener, WriteTarget
+from kvgpu.operations.taken_slots import TakenSlots
+from kvgpu.requests.request import Request, Snapshot, take_snapshot
 from kvgpu.storage.counters import CounterView
 from kvgpu.storage.faults import FaultPlan
-from kvgpu.storage.fences import Fence, FenceTable, Point
+from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import PageTable
-from kvgpu.storage.pools import FREE, TAKEN, SlotPool
-from kvgpu.upload.scatter_kernels import SCATTER, SCATTER_ARRAYS
+from kvgpu.storage.pools import SlotPool
 
 
 class Manager:
@@ -44,27 +44,16 @@ class Manager:
 
         Raises ``ConfigurationError``, and ``DeviceError`` if there is not enough memory.
         """
-        layout = build_layout(config)
-        # Loaded now: later a closed gate could hold the loading up.
-        device.prepare(COPY_PAGES, COPY_PAGES_ARRAYS)
-        device.prepare(SCATTER, SCATTER_ARRAYS)
-        self._layout = layout
+        self._layout = build_layout(config)
         self._device = device
         self._lock = ManagerLock()
-        self._folder = _temporary_folder() if len(layout.levels) > 2 else None
-        try:
-            self._core = build_core(layout, device, Path(self._folder.name) if self._folder is not None else Path())
-        except BaseException:
-            if self._folder is not None:
-                self._folder.cleanup()
-            raise
+        self._core, self._holds = build(self._layout, device)
         self._core.hook = payload_hook
         self._by_name: dict[str, Request] = {}
         self._made = 0
-        self._taken: dict[str, tuple[SlotPool, npt.NDArray[np.int32]]] = {}
-        self._capture: Stream | None = None
-        self._captures = 0
-        self._shut = False
+        self._taken = TakenSlots()
+        self._capture = Capture(self._core)
+        self._inside = Inside(self._core)
 
     # ---- what it is ------------------------------------------------------------------------------------------------
 
@@ -138,27 +127,12 @@ class Manager:
     ) -> Request:
         """A new suspended request, matched against the tree (R3.1). ``request.history`` is the number of tokens matched."""
         with self._lock.exclusive():
-            self._check_create(name, tokens, prompt_length)
+            create.check_create(self._core, self._by_name.get(name), name, tokens, prompt_length)
             self._by_name.pop(name, None)
             self._made += 1
-            core, groups = self._core, self._layout.groups
-            request = Request(
-                name,
-                self._made,
-                self,
-                core.pages,
-                len(groups),
-                tuple(group.sparse for group in groups),
-                tuple(group.ssm for group in groups),
-                self._layout.tokens_per_block,
-                priority,
-                prompt_length or 0,
-                core.tree.root,
+            self._by_name[name] = request = create.create(
+                self._core, self, name, self._made, tokens or (), prompt_length or 0, priority
             )
-            core.by_uid[request.uid] = self._by_name[name] = request
-            core.tree.root.tails.add(request.uid)
-            core.renew(request)
-            lifecycle.adopt_match(core, request, tokens or ())
             return request
 
     def resume(self, request: Request, stream: Stream | None = None, decode: bool | None = None) -> bool:
@@ -289,15 +263,8 @@ class Manager:
             self._active(request, "record_read")
             if request.batch is not None:
                 raise LogicError(f"record_read of {request.name}: it is in batch {request.batch.name}, record the batch's reads")
-            if self._capture is not None:
-                raise LogicError(f"record_read of {request.name}: a capture runs on stream {self._capture.name}")
-            reads = self.record(stream, "R7.7 reads of a request so far")
-            assert request.stream is not None
-            self.wait(request.stream, [reads], "R7.7 work of a request after its reads")
-            pages = self._core.pages
-            numbers = np.concatenate([request.locked_pages(group) for group in range(request.group_count)])
-            for (level, number), part in self._core.by_key(numbers):
-                self._read_slots(reads, level, number, pages.slot[part])
+            self._capture.refuse(f"record_read of {request.name}")
+            recorded_reads.of_request(self._core, request, stream)
 
     # ---- checks ----------------------------------------------------------------------------------------------------
 
@@ -325,21 +292,11 @@ class Manager:
             raise OutOfRange(f"no pool group {pool_group} on level {level}: there are {len(self._core.pools[level])}")
         return self._core.pools[level][pool_group]
 
-    def _check_create(self, name: str, tokens: Sequence[int] | None, prompt_length: int | None) -> None:
-        size = self._layout.tokens_per_block
-        if prompt_length is not None and (prompt_length < 0 or prompt_length % size):
-            raise InvalidArgument(f"create of {name!r}: prompt_length {prompt_length} is no multiple of {size} from 0")
-        if tokens is not None and any(token < 0 for token in tokens):
-            raise InvalidArgument(f"create of {name!r}: tokens are integers from 0, got {min(tokens)}")
-        known = self._by_name.get(name)
-        if known is not None and not known.closed:
-            raise LogicError(f"create of {name!r}: a request of that name is {known.status.value}; close it first")
-
     def _change_stream(self, request: Request, stream: Stream) -> None:
         """The new stream runs after the old (R7.8)."""
         if request.stream is not None and request.stream is not stream:
-            old = self.record(request.stream, "R7.8 work on the stream before")
-            self.wait(stream, [old], "R7.8 a new stream after the one before")
+            old = self._core.fences.record(request.stream, "R7.8 work on the stream before")
+            self._core.fences.wait(stream, [old], "R7.8 a new stream after the one before")
         request.stream = stream
 
     # ---- payloads --------------------------------------------------------------------------------------------------
@@ -400,27 +357,12 @@ class Manager:
         """Take free slots (``None``: all) and keep them under a label (R10.5)."""
         with self._lock.exclusive():
             pool = self._pool(level, pool_group)
-            wanted = pool.free if count is None else count
-            if count is not None and count < 1:
-                raise InvalidArgument(f"take_slots of {count} slots: at least 1")
-            if label in self._taken:
-                raise LogicError(f"take_slots as {label!r}: slots are kept under that label already")
-            if wanted > pool.free:
-                raise OutOfPages(
-                    f"take_slots of {wanted} slots: level {level}, pool group {pool_group} has {pool.free} free ones"
-                )
-            slots = pool.take(wanted)
-            pool.page[slots] = TAKEN
-            self._taken[label] = (pool, slots)
+            self._taken.take(pool, label, count)
 
     def give_slots(self, label: str) -> None:
         """Give them back. ``OutOfRange`` for an unknown label."""
         with self._lock.exclusive():
-            if label not in self._taken:
-                raise OutOfRange(f"no slots are kept under {label!r}: there is {', '.join(self._taken) or 'none'}")
-            pool, slots = self._taken.pop(label)
-            pool.page[slots] = FREE
-            pool.give(slots)
+            self._taken.give(label)
 
     def slot_reads(self, level: int, pool_group: int, slots: npt.NDArray[np.int32]) -> list[Access]:
         """What a submission that reads slots declares for the ordering check."""
@@ -434,112 +376,27 @@ class Manager:
                 raise OutOfRange(f"level {level} is a file, which no device can address")
             return memory
 
-    # ---- for a batch (section 8) -----------------------------------------------------------------------------------
-
-    def join(self, request: Request, batch: Membership, row: int) -> None:
-        """Note that a request is in a batch now (R8.2), which has made its checks. The version is newer if the row changes."""
-        with self._lock.exclusive():
-            if request.row != row:
-                self._core.renew(request)
-            request.batch, request.row = batch, row
-
-    def leave(self, request: Request) -> None:
-        """Note that it is in no batch any more; it has no row then."""
-        with self._lock.exclusive():
-            request.batch, request.row = None, None
-            self._core.renew(request)
-
-    def retry_deferred(self, requests: Iterable[Request]) -> None:
-        """Move the deferred pages of active decoding requests that may move, in order, each request all or nothing (R8.4).
-
-        One operation: what it has evicted for one request it does not evict again for the next (R10.1).
-
-        ``OutOfPages`` if one finds no host slot (R8.6), ``CopyFailed``. Cheap where none is deferred.
-        """
-        with self._lock.exclusive():
-            found = [request for request in requests if request.maybe_deferred and request.active and request.decoding]
-            if found:
-                scope = self._core.scope()
-                for request in found:
-                    growth.retry_deferred(self._core, scope, request)
-
-    def give_back(self, request: Request, capacity: int) -> None:
-        """Shrink an active request to a capacity, not below its history, and do nothing else (R11.5)."""
-        with self._lock.exclusive():
-            growth.give_back(self._core, request, max(capacity, request.history))
-
-    def undone(self, request: Request, version: int) -> None:
-        """Note that an operation of several parts has undone all that it did to a request: its version is the old one."""
-        with self._lock.exclusive():
-            request.version = version
-
-    def record(self, stream: Stream, site: str) -> Point:
-        """An event after all work submitted to a stream so far."""
-        with self._lock.exclusive():
-            return self._core.fences.record(stream, site)
-
-    def wait(self, stream: Stream, points: Iterable[Point], site: str) -> None:
-        """Order a stream after points."""
-        with self._lock.exclusive():
-            self._core.fences.wait(stream, points, site)
-
-    def reads_of_slots(
-        self, reads: Point, slots: Iterable[tuple[int, int, npt.NDArray[np.int32]]], members: Iterable[Request]
-    ) -> None:
-        """Order later use of slots after reads (R7.7). ``slots``: (level, pool group, slot numbers, each once).
-
-        Also orders the streams of the active owners of the pages that are in these slots now, but for ``members``, whose own
-        streams are the batch's affair (``wait``).
-        """
-        with self._lock.exclusive():
-            core, known = self._core, {member.uid for member in members}
-            others = [request for uid, request in core.by_uid.items() if request.active and uid not in known]
-            named: dict[SlotKey, npt.NDArray[np.bool_]] = {}
-            for level, number, numbers in slots:
-                self._read_slots(reads, level, number, numbers)
-                if others:
-                    named[level, number] = np.zeros(core.pools[level][number].spec.slots, dtype=np.bool_)
-                    named[level, number][numbers] = True
-            streams = {other.stream.name: other.stream for other in others if other.stream and self._locks_any(other, named)}
-            for stream in streams.values():
-                core.fences.wait(stream, [reads], "R7.7 work of an owner after reads of its slots")
-
-    def _locks_any(self, request: Request, slots: Mapping[SlotKey, npt.NDArray[np.bool_]]) -> bool:
-        """Whether a request has locked a page in one of the slots."""
-        numbers = np.concatenate([request.locked_pages(group) for group in range(request.group_count)])
-        found = ((key, part) for key, part in self._core.by_key(numbers) if key in slots)
-        return any(bool(slots[key][self._core.pages.slot[part]].any()) for key, part in found)
-
-    def _read_slots(self, reads: Point, level: int, pool_group: int, slots: npt.NDArray[np.int32]) -> None:
-        """Later use of slots runs after reads (R7.7)."""
-        pool, fences = self._core.pools[level][pool_group], self._core.fences
-        pool.readers[slots] = fences.merged(pool.readers[slots], [fences.again(reads, "R7.7 slot: reads of it")])
+    # ---- capture (R8.8) and what batches and executors use ----------------------------------------------------------
 
     def begin_capture(self, stream: Stream) -> None:
-        """Note that a capture runs on a stream (R8.8), and begin it. ``LogicError`` while one runs."""
+        """Begin a capture on a stream (R8.8). ``LogicError`` while one runs."""
         with self._lock.exclusive():
-            if self._capture is not None:
-                raise LogicError(f"begin_capture on {stream.name}: a capture runs on stream {self._capture.name}; end it first")
-            self._captures += 1
-            self._core.fences.begin_capture(stream, self._device.stream(f"kv beside capture {self._captures}"))
-            self._device.begin_capture(stream)
-            self._capture = stream
+            self._capture.begin(stream)
 
     def end_capture(self, stream: Stream) -> Graph:
         """End the capture. ``LogicError`` without one on that stream (R8.8)."""
         with self._lock.exclusive():
-            if self._capture is not stream:
-                where = "none runs" if self._capture is None else f"it runs on stream {self._capture.name}"
-                raise LogicError(f"end_capture on {stream.name}: no capture runs there, {where}")
-            self._capture = None
-            graph = self._device.end_capture(stream)
-            self._core.fences.end_capture(stream)
-            return graph
+            return self._capture.end(stream)
 
     @property
     def capturing(self) -> Stream | None:
         """The stream in capture."""
-        return self._capture
+        return self._capture.stream
+
+    @property
+    def inside(self) -> Inside:
+        """What a batch or an executor does in a manager, while it holds the lock (``exclusive``)."""
+        return self._inside
 
     def live(self, stream: Stream) -> Stream:
         """Where work for a stream goes: itself, or, while it is in capture, the stream beside it (R8.8)."""
@@ -589,23 +446,4 @@ class Manager:
     def shut(self) -> None:
         """Give back pools and files; closes no device. Idempotent."""
         with self._lock.exclusive():
-            if self._shut:
-                return
-            self._shut = True
-            with ExitStack() as last:  # one that fails keeps none of the others from being given back
-                if self._folder is not None:
-                    last.callback(self._folder.cleanup)
-                for pools in self._core.pools:
-                    for pool in pools:
-                        last.callback(pool.close)
-                last.callback(self._core.copier.close)
-
-
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder of our own for the files of the disk level. Raises ``DeviceError``."""
-    try:
-        return tempfile.TemporaryDirectory(prefix="kvgpu-")
-    except OSError as error:
-        raise DeviceError(
-            f"no folder for the files of the disk level: {error}; set TMPDIR to a folder that can be written to"
-        ) from error
+            self._holds.close()

@@ -90,7 +90,7 @@ class Batch:
                 raise LogicError(f"request {request.name!r} is in batch {request.batch.name!r}: remove it there first")
             taken = self._row_for(request, row)
             self._members[taken] = request
-            self._manager.join(request, self, taken)
+            self._manager.inside.join(request, self, taken)
             return taken
 
     def remove(self, request: Request) -> None:
@@ -105,7 +105,7 @@ class Batch:
                 raise LogicError(f"request {request.name!r} is in batch {request.batch.name!r}, not in {self.name!r}")
             assert request.row is not None
             self._members[request.row] = None
-            self._manager.leave(request)
+            self._manager.inside.leave(request)
 
     def member_closed(self, request: Request) -> None:
         """A member was closed: its row is empty now (R8.2)."""
@@ -119,7 +119,7 @@ class Batch:
             self._open = False
             for member in self._members:
                 if member is not None:
-                    self._manager.leave(member)
+                    self._manager.inside.leave(member)
             self._members = [None] * self.rows
             self.tables.free()
 
@@ -180,12 +180,12 @@ class Batch:
             for member in self._members:
                 if member is not None:
                     self._must_fit(member)
-            self._manager.retry_deferred(member for member in self._members if member is not None)
+            self._manager.inside.retry_deferred(member for member in self._members if member is not None)
             rows = self._dirty_rows()
             if rows:
                 self._upload(stream, rows)
             elif self.tables.published is not None:
-                self._manager.wait(
+                self._manager.inside.wait(
                     stream, (self.tables.published,), "R8.4 nothing dirty: the stream follows the last publication"
                 )
             return rows
@@ -195,7 +195,7 @@ class Batch:
         with self._manager.exclusive():
             published = self._last_publication()
             self._no_capture("wait_ready")
-            self._manager.wait(stream, (published,), "R8.7 wait_ready: the publication")
+            self._manager.inside.wait(stream, (published,), "R8.7 wait_ready: the publication")
 
     def page_table(self, group: int) -> ExportedArray:
         """The table int32 ``[rows, blocks]`` of a layer group: raw slots, BAD for none (R8.1)."""
@@ -251,15 +251,15 @@ class Batch:
         with manager.exclusive():
             self._must_be_open()
             self._no_capture("record_read")
-            reads = manager.record(stream, "R7.7 record_read: the reads of the tables so far")
+            reads = manager.inside.record(stream, "R7.7 record_read: the reads of the tables so far")
             self.tables.note_reads(reads)
             for member in self._members:
                 if member is not None and member.active:
                     assert member.stream is not None
-                    manager.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
+                    manager.inside.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
             rows = [words for row in range(self.rows) if (words := self.row_words(row)) is not None]
             members = [member for member in self._members if member is not None]
-            manager.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
+            manager.inside.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
 
     def resize(
         self, capacities: Sequence[int | None] | None, histories: Sequence[int | None] | None, stream: Stream

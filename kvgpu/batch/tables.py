@@ -113,25 +113,25 @@ class Tables:
         packer = Packer(self._staging.host_bytes(buffer), self.form, len(rows) * layout.groups, layout.blocks)
         try:
             shows, ready = what(packer)
-            manager.wait(stream, ready, "R7.5 publication: readiness of the pages in its rows")
-            manager.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
-            manager.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
+            manager.inside.wait(stream, ready, "R7.5 publication: readiness of the pages in its rows")
+            manager.inside.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
+            manager.inside.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
             if self.published is None:
-                manager.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
+                manager.inside.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
             else:
-                manager.wait(stream, (self.published,), "R7.5 publication: the previous publication")
+                manager.inside.wait(stream, (self.published,), "R7.5 publication: the previous publication")
         finally:
             packer.finish()
         if refusal is not None:
             # What was queued may still read the buffer (R7.6), and the next publication follows it; the tables stay as they were.
             self._staging.submitted(buffer, stream)
-            queued = manager.record(stream, "R8.4 what a refused upload had queued")
+            queued = manager.inside.record(stream, "R8.4 what a refused upload had queued")
             self._refused = Fence((*self._refused.points, queued))
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused after it was queued (R8.6)")
         reads = self._staging.read_access(buffer)
         self._scatter(stream, buffer.memory, rows, packer.room, packer.work, (reads,), "R8.4 publication: upload and scatter")
         self._staging.submitted(buffer, stream)
-        self.published = manager.record(stream, "R7.5 publication: the tables are written")
+        self.published = manager.inside.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.
         self._reads = self._refused = Fence()
         return shows
@@ -152,7 +152,7 @@ class Tables:
         heads[:, ROW] = np.repeat(np.arange(layout.rows), layout.groups)
         self._scatter(stream, memory, range(layout.rows), 0, 0, (), "R8.1 the tables get their first values")
         memory.free()
-        return self._manager.record(stream, "R8.1 the tables have their first values")
+        return self._manager.inside.record(stream, "R8.1 the tables have their first values")
 
     def _scatter(
         self, stream: Stream, staging: Memory, rows: Sequence[int], entries: int, work: int, reads: tuple[Access, ...], site: str

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import Layout, SlotKey
-from kvgpu.device.api import Device, DeviceError, Memory
+from kvgpu.device.api import Device
 from kvgpu.requests.request import Request
 from kvgpu.runs import Int32, distinct, read
 from kvgpu.storage.copier import Copier
@@ -159,40 +158,3 @@ class Core:
                 self._poisoned += 1
                 made.append((one, self.fences.foreign(f"poison {self._poisoned}", poisoned, points[0].site)))
         return made
-
-
-def build_core(layout: Layout, device: Device, folder: Path) -> Core:
-    """Allocate everything. ``folder``: for the files of the disk level. Raises ``DeviceError``."""
-    fences, faults = FenceTable(device), FaultPlan()
-    pages = PageTable(fences)
-    built: list[tuple[SlotPool, ...]] = []
-    try:
-        for level in layout.levels:
-            built.append(())
-            for spec in level:
-                built[-1] += (SlotPool(spec, device, fences, folder),)
-    except DeviceError:
-        for pools in built:
-            for pool in pools:
-                pool.close()
-        raise
-    return Core(
-        layout,
-        device,
-        fences,
-        pages,
-        PrefixTree(layout.tokens_per_block, len(layout.groups)),
-        tuple(built),
-        tuple(tuple(EvictionQueue(spec.level, spec.number, layout, pages) for spec in level) for level in layout.levels),
-        Counters(np.array([group.page_bytes for group in layout.groups], dtype=np.int64)),
-        faults,
-        Copier(device, fences, faults),
-        np.array([group.pool_groups for group in layout.groups], dtype=np.int32),
-        device.poison(_some_memory(built), (), (), "R7.2 poison the slot of a new page") is not None,
-    )
-
-
-def _some_memory(pools: list[tuple[SlotPool, ...]]) -> Memory:
-    memory = pools[0][0].memory
-    assert memory is not None
-    return memory

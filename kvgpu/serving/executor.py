@@ -187,10 +187,10 @@ class Executor:
         if not request.active or request.capacity <= kept:
             return
         with self._manager.exclusive():
-            self._manager.give_back(request, kept)
+            self._manager.inside.give_back(request, kept)
             # R6.4: the iteration is one operation, and compared with its start nothing may have changed.
             if before.shows is not None and _shows(self._manager, request) == before.shows:
-                self._manager.undone(request, before.version)
+                self._manager.inside.undone(request, before.version)
 
 
 def _before(manager: Manager, entry: Scheduled) -> _Before:

@@ -15,9 +15,10 @@ from kvgpu.batch.tables import Tables
 from kvgpu.config import LayerGroup
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
 from kvgpu.manager import Manager
-from kvgpu.operations import growth, lifecycle, tree_changes
+from kvgpu.operations import growth, lifecycle, recorded_reads, tree_changes
 from kvgpu.operations import state as core_module
 from kvgpu.operations.copies import Copies
+from kvgpu.operations.inside import Inside
 from kvgpu.operations.offload import NONE
 from kvgpu.operations.room import Room
 from kvgpu.operations.transaction import Transaction
@@ -79,7 +80,7 @@ PLACES: tuple[Break, ...] = (
         "R7.2",
         _on(FenceTable, "united", lambda old: lambda self, left, right: left.copy()),
     ),
-    ("recorded reads are kept for no slot", "R7.7", _on(Manager, "_read_slots", _instead(None))),
+    ("recorded reads are kept for no slot", "R7.7", _on(recorded_reads, "keep_for_slots", _instead(None))),
     ("recorded reads of tables keep back no publication", "R7.7", _on(Tables, "note_reads", _instead(None))),
     ("a release puts no work into the fences of its slots", "R7.4", _on(Transaction, "fence_slots", _instead(None))),
     (
@@ -488,7 +489,7 @@ GUARDS: tuple[Break, ...] = (
     ("R2.1 committed pages can be written", "R2.1", _everywhere("operations.payloads", "_targets", _committed_is_writable)),
     ("R3.1 the newest child is matched", "R3.1", _on(PrefixTree, "match", _newest_child)),
     ("R3.1 matched pages are not held", "R3.1", _on(Transaction, "add_user", _instead(None))),
-    ("R3.4 no private copy of a partial match", "R3.4", _everywhere("operations.lifecycle", "adopt_match", _not_partial)),
+    ("R3.4 no private copy of a partial match", "R3.4", _everywhere("operations.create", "adopt_match", _not_partial)),
     ("R3.5 the limit of GPU use is ignored", "R3.5", _everywhere("operations.lifecycle", "too_full", _instead(False))),
     (
         "R3.6 history beyond the old capacity",
@@ -514,7 +515,7 @@ GUARDS: tuple[Break, ...] = (
     ("R4.2 a decode entry stays a prefill owner", "R4.2", _on(Transaction, "need_no_more", _instead(None))),
     ("R4.3 a resize retries nothing", "R4.3", _on(growth, "claim_retries", _instead((NONE, {})))),
     ("R4.3 a resume retries nothing", "R4.3", _on(lifecycle, "claim_retries", _instead((NONE, {})))),
-    ("R4.3 a publication retries nothing", "R4.3", _on(Manager, "retry_deferred", _instead(False))),
+    ("R4.3 a publication retries nothing", "R4.3", _on(Inside, "retry_deferred", _instead(None))),
     ("R4.3 enter_decode of a decoding request retries nothing", "R4.3", _on(Manager, "enter_decode", _no_retry_when_decoding)),
     ("R4.5 one submission per page offloaded", "R4.5", _everywhere("operations.offload", "offload", _page_by_page_down)),
     ("R4.5 one submission per page onboarded", "R4.5", _everywhere("operations.offload", "bring_up", _page_by_page_up)),

@@ -1,0 +1,42 @@
+"""Graph capture (R8.8): which stream is in capture, and where the work of requests that have that stream goes meanwhile."""
+
+from __future__ import annotations
+
+from kvgpu.device.api import Graph, Stream
+from kvgpu.errors import LogicError
+from kvgpu.operations.state import Core
+
+
+class Capture:
+    """The capture of a manager, of which there is one at a time. ``stream``: the stream in capture."""
+
+    def __init__(self, core: Core) -> None:
+        """None runs."""
+        self._core = core
+        self._made = 0
+        self.stream: Stream | None = None
+
+    def begin(self, stream: Stream) -> None:
+        """Begin to capture a stream: what is done for its requests goes to a stream beside it. ``LogicError`` while one runs."""
+        if self.stream is not None:
+            raise LogicError(f"begin_capture on {stream.name}: a capture runs on stream {self.stream.name}; end it first")
+        self._made += 1
+        device = self._core.device
+        self._core.fences.begin_capture(stream, device.stream(f"kv beside capture {self._made}"))
+        device.begin_capture(stream)
+        self.stream = stream
+
+    def end(self, stream: Stream) -> Graph:
+        """End the capture. ``LogicError`` without one on that stream."""
+        if self.stream is not stream:
+            where = "none runs" if self.stream is None else f"it runs on stream {self.stream.name}"
+            raise LogicError(f"end_capture on {stream.name}: no capture runs there, {where}")
+        self.stream = None
+        graph = self._core.device.end_capture(stream)
+        self._core.fences.end_capture(stream)
+        return graph
+
+    def refuse(self, what: str) -> None:
+        """``LogicError`` for ``what`` while a capture runs."""
+        if self.stream is not None:
+            raise LogicError(f"{what}: a capture runs on stream {self.stream.name!r}: end it first (R8.8)")

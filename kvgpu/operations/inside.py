@@ -1,0 +1,64 @@
+"""What a batch and an executor do inside a manager, whose lock they hold: no method here takes it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvgpu.device.api import Stream
+from kvgpu.operations import growth, recorded_reads
+from kvgpu.operations.state import Core
+from kvgpu.requests.request import Membership, Request
+from kvgpu.runs import Int32
+from kvgpu.storage.fences import Point
+
+
+class Inside:
+    """A manager from inside. The caller has made the checks, and holds the manager's lock (``Manager.exclusive``)."""
+
+    def __init__(self, core: Core) -> None:
+        """Of the manager with this state."""
+        self._core = core
+
+    def join(self, request: Request, batch: Membership, row: int) -> None:
+        """Note that a request is in a batch now (R8.2). The version is newer if the row changes."""
+        if request.row != row:
+            self._core.renew(request)
+        request.batch, request.row = batch, row
+
+    def leave(self, request: Request) -> None:
+        """Note that it is in no batch any more; it has no row then."""
+        request.batch, request.row = None, None
+        self._core.renew(request)
+
+    def retry_deferred(self, requests: Iterable[Request]) -> None:
+        """Move the deferred pages of active decoding requests that may move, in order, each request all or nothing (R8.4).
+
+        One operation: what it has evicted for one request it does not evict again for the next (R10.1).
+
+        ``OutOfPages`` if one finds no host slot (R8.6), ``CopyFailed``. Cheap where none is deferred.
+        """
+        found = [request for request in requests if request.maybe_deferred and request.active and request.decoding]
+        if found:
+            scope = self._core.scope()
+            for request in found:
+                growth.retry_deferred(self._core, scope, request)
+
+    def give_back(self, request: Request, capacity: int) -> None:
+        """Shrink an active request to a capacity, not below its history, and do nothing else (R11.5)."""
+        growth.give_back(self._core, request, max(capacity, request.history))
+
+    def undone(self, request: Request, version: int) -> None:
+        """Note that an operation of several parts has undone all that it did to a request: its version is the old one."""
+        request.version = version
+
+    def record(self, stream: Stream, site: str) -> Point:
+        """An event after all work submitted to a stream so far."""
+        return self._core.fences.record(stream, site)
+
+    def wait(self, stream: Stream, points: Iterable[Point], site: str) -> None:
+        """Order a stream after points."""
+        self._core.fences.wait(stream, points, site)
+
+    def reads_of_slots(self, reads: Point, slots: Iterable[tuple[int, int, Int32]], members: Iterable[Request]) -> None:
+        """Order later use of slots, and later work of whoever has them now, after reads: see ``recorded_reads.of_slots``."""
+        recorded_reads.of_slots(self._core, reads, slots, members)
