@@ -6,7 +6,6 @@ import ctypes
 from dataclasses import dataclass
 
 import numpy as np
-from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 from bench.timing import Clock
 from kvgpu.device.api import Device
@@ -14,6 +13,7 @@ from kvgpu.device.cuda.driver import checked, driver
 from kvgpu.manager import Manager
 from kvgpu.storage.copier import Copier, Side
 from kvgpu.storage.copy_kernels import blocks_for
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 PAGES = 2048
 SIZES = (4 << 10, 64 << 10, 256 << 10)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 from kvgpu.batch.batch import Batch
 from kvgpu.batch.publication import publication
@@ -16,6 +15,7 @@ from kvgpu.manager import Manager
 from kvgpu.requests.request import Request
 from kvgpu.requests.row_words import View
 from kvgpu.upload.packing.packer import Packer
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 TOKENS = 64
 

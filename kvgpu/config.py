@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from kvspec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, ManagerConfig
-
 from kvgpu.errors import ConfigurationError, OutOfRange
+from kvspec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, ManagerConfig
 
 POOL_ALIGN = 256
 """Bytes to which each pool of a pool group is aligned in its memory."""

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 import numpy.typing as npt
-from kvspec.config import DEFAULT_PRIORITY, ManagerConfig
 
 from kvgpu.config import Layout, build_layout
 from kvgpu.device.api import Access, Device, Graph, Memory, Stream
@@ -32,6 +31,7 @@ from kvgpu.storage.faults import FaultPlan
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
+from kvspec.config import DEFAULT_PRIORITY, ManagerConfig
 
 
 class Manager:

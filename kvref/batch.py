@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvspec import ops
-from kvspec.observation import BAD
-
 from kvref.failure import invalid, logic
 from kvref.lookup import any_batch, any_request, live, open_batch
 from kvref.order import Work
@@ -23,6 +20,8 @@ from kvref.state import (
     put_request,
     snapshot,
 )
+from kvspec import ops
+from kvspec.observation import BAD
 
 
 def make_batch(state: State, op: ops.MakeBatch) -> tuple[State, None]:

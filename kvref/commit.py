@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from kvspec import ops
-from kvspec.errors import ErrorKind
-
 from kvref.eviction import act, new_plan
 from kvref.failure import Failure, NoRoom, invalid, logic
 from kvref.growth import check_ended, check_values, resized
@@ -17,6 +14,8 @@ from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, pl
 from kvref.pages import behind, follow, let_go, let_go_stale, renew
 from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
 from kvref.tree import add_node, child, children, enter, page_at
+from kvspec import ops
+from kvspec.errors import ErrorKind
 
 
 def commit(state: State, op: ops.Commit) -> tuple[State, None]:

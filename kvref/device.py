@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvspec import ops
-
 from kvref.failure import logic, out_of_range
 from kvref.lookup import need_no_capture, need_stream
 from kvref.order import Work, pending
 from kvref.pages import submit_visible
 from kvref.reads import read_of
 from kvref.state import Capture, Fault, Read, State, fresh
+from kvspec import ops
 
 
 def close_gate(state: State, op: ops.CloseGate) -> tuple[State, None]:

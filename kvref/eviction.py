@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kvspec.config import Level
-from kvspec.observation import PageStatus
-
 from kvref.copies import move
 from kvref.failure import NoRoom
 from kvref.layout import Place
 from kvref.maps import Map
 from kvref.state import Page, State, owners, place_of, status
 from kvref.tree import doomed, drop, kept_for
+from kvspec.config import Level
+from kvspec.observation import PageStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kvspec import ops
-
 from kvref.batch import no_capture
 from kvref.failure import Failure, invalid, logic
 from kvref.growth import enter_decode, resize
@@ -18,6 +16,7 @@ from kvref.queries import buffer, dense_offsets
 from kvref.reads import read_of, record_table_read, table_group
 from kvref.requests import resume
 from kvref.state import Batch, State, batch_of, put_request
+from kvspec import ops
 
 Step = Callable[[State, Any], tuple[State, bool]]
 

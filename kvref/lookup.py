@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kvspec.config import Level
-from kvspec.errors import ErrorKind
-from kvspec.observation import RequestStatus
-
 from kvref.copies import start, undo
 from kvref.failure import Failure, Refused, invalid, logic, out_of_range
 from kvref.layout import Place
 from kvref.state import Batch, Request, State
+from kvspec.config import Level
+from kvspec.errors import ErrorKind
+from kvspec.observation import RequestStatus
 
 
 def any_request(state: State, name: str) -> Request:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from kvref.batch import dirty_rows
+from kvref.eviction import evictable
+from kvref.order import Work as Node
+from kvref.order import pending, view
+from kvref.queries import since_reset
+from kvref.state import Batch, Page, Read, Request, Snapshot, State, Upload, batch_of, keepers, owners, snapshot, status
+from kvref.tree import prefix
 from kvspec.observation import (
     BatchView,
     Observation,
@@ -16,14 +23,6 @@ from kvspec.observation import (
     TableWords,
     TreeBlockView,
 )
-
-from kvref.batch import dirty_rows
-from kvref.eviction import evictable
-from kvref.order import Work as Node
-from kvref.order import pending, view
-from kvref.queries import since_reset
-from kvref.state import Batch, Page, Read, Request, Snapshot, State, Upload, batch_of, keepers, owners, snapshot, status
-from kvref.tree import prefix
 
 
 def observe(state: State) -> Observation:

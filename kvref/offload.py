@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvspec.config import Level
-
 from kvref.copies import move
 from kvref.eviction import Plan, reserve_all, reserve_room
 from kvref.layout import Place
 from kvref.state import Page, Request, State, locks, mapped, owners
+from kvspec.config import Level
 
 
 def eligible(state: State, r: Request) -> list[Page]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvspec.observation import Order
-
 from kvref.maps import Map
+from kvspec.observation import Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from kvspec.config import Level
-from kvspec.payload import Content, next_content
-
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join, pending
 from kvref.state import (
@@ -25,6 +22,8 @@ from kvref.state import (
     put_request,
     stale,
 )
+from kvspec.config import Level
+from kvspec.payload import Content, next_content
 
 
 def follow(state: State, stream: str | None, *works: Work) -> State:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvspec import ops
-from kvspec.config import Level
-from kvspec.errors import ErrorKind
-from kvspec.payload import seed_content
-
 from kvref.eviction import clear, evict, make_room
 from kvref.failure import Failure, NoRoom, invalid, logic, out_of_range
 from kvref.layout import Place
@@ -17,6 +12,10 @@ from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
 from kvref.state import State, put_page
 from kvref.tree import add_node, child, page_at, prefix
+from kvspec import ops
+from kvspec.config import Level
+from kvspec.errors import ErrorKind
+from kvspec.payload import seed_content
 
 
 def seed_prefix(state: State, op: ops.SeedPrefix) -> tuple[State, None]:

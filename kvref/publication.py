@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvspec import ops
-from kvspec.errors import ErrorKind
-from kvspec.ops import Direction
-
 from kvref.batch import dirty_rows, need_published, no_capture, put_batch, words_of, would_publish
 from kvref.copies import refuses
 from kvref.eviction import act, new_plan
@@ -19,6 +15,9 @@ from kvref.order import join, pending
 from kvref.pages import follow, next_part, renew, submit_visible
 from kvref.state import Batch, Request, State, Upload, mapped, put_request
 from kvref.versions import settle
+from kvspec import ops
+from kvspec.errors import ErrorKind
+from kvspec.ops import Direction
 
 
 def publish(state: State, op: ops.Publish) -> tuple[State, tuple[int, ...]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvspec import ops
-
 from kvref.batch import need_published, no_capture, put_batch
 from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import Place
@@ -14,6 +12,7 @@ from kvref.order import join
 from kvref.pages import fence_slot, follow, submit_visible
 from kvref.requests import need_beam
 from kvref.state import Batch, Read, State, batch_of, mapped, owners, place_of
+from kvspec import ops
 
 
 def read_page(state: State, op: ops.ReadPage) -> tuple[State, None]:

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from kvref.layout import Layout, Place
+from kvref.maps import Map
+from kvref.order import NOTHING, Stream, Work
 from kvspec.config import Level
 from kvspec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
 from kvspec.ops import Direction
 from kvspec.payload import Content
-
-from kvref.layout import Layout, Place
-from kvref.maps import Map
-from kvref.order import NOTHING, Stream, Work
 
 Key: TypeAlias = tuple[int, int, int]
 """A page's place in a request: layer group, block, beam row."""

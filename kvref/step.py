@@ -6,10 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kvspec import ops
-from kvspec.observation import Counters, GroupCounters
-from kvspec.system import Outcome, Setup, Value
-
 from kvref import batch, commit, device, executor, growth, pools, publication, queries, reads, requests
 from kvref.failure import Failure
 from kvref.layout import layout
@@ -18,6 +14,9 @@ from kvref.order import NOTHING, Stream
 from kvref.pages import renew
 from kvref.state import Slot, State, Trace
 from kvref.versions import settle
+from kvspec import ops
+from kvspec.observation import Counters, GroupCounters
+from kvspec.system import Outcome, Setup, Value
 
 OPERATIONS: dict[type[ops.Operation], Callable[[State, Any], tuple[State, Value]]] = {
     ops.Create: requests.create,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kvref.observe import observe
+from kvref.step import initial, step
 from kvspec.observation import Observation
 from kvspec.ops import VERBS, Operation
 from kvspec.system import Outcome, Setup
-
-from kvref.observe import observe
-from kvref.step import initial, step
 
 
 class Reference:

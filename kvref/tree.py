@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
-
 from kvref.maps import Map
 from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
 from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
+from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
 
 Match = tuple[tuple[int, ...], int]
 """The tree blocks of a match, and the tokens that it covers."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 import tiny_manager as tiny
+
 from kvspec.adapter import Batch, Facts, Page, Request, Tables, adapter
 from kvspec.config import LayerKind, ManagerConfig, group_names
 from kvspec.errors import ErrorKind

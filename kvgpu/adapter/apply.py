@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kvspec.ops import Operation
-from kvspec.system import Value
-
 from kvgpu.adapter import on_batches, on_device, on_pools, on_requests
 from kvgpu.adapter.run import Handlers, Run
+from kvspec.ops import Operation
+from kvspec.system import Value
 
 HANDLERS: Handlers = {**on_requests.HANDLERS, **on_batches.HANDLERS, **on_pools.HANDLERS, **on_device.HANDLERS}
 """By operation, its handler."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvspec.observation import Counters, GroupCounters
-
 from kvgpu.storage.counters import CounterView
+from kvspec.observation import Counters, GroupCounters
 
 
 def counters(groups: Sequence[str], view: CounterView) -> Counters:

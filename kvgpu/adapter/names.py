@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from kvspec.config import LevelKind
-from kvspec.refs import RefError, one_group
-
 from kvgpu.adapter.reads import Graph, Read
 from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request, Snapshot
+from kvspec.config import LevelKind
+from kvspec.refs import RefError, one_group
 
 ThingT = TypeVar("ThingT")
 

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvgpu.adapter.counters import counters
+from kvgpu.adapter.order import Orders
+from kvgpu.adapter.reads import Read
+from kvgpu.adapter.run import Run
+from kvgpu.adapter.tables import batch_view
+from kvgpu.adapter.tree import TreeLog
+from kvgpu.operations.inspection import PageInfo
+from kvgpu.requests.request import Request, Snapshot
+from kvgpu.storage.fences import Fence
 from kvspec.config import Level
 from kvspec.observation import (
     Observation,
@@ -17,16 +26,6 @@ from kvspec.observation import (
     SnapshotView,
     TreeBlockView,
 )
-
-from kvgpu.adapter.counters import counters
-from kvgpu.adapter.order import Orders
-from kvgpu.adapter.reads import Read
-from kvgpu.adapter.run import Run
-from kvgpu.adapter.tables import batch_view
-from kvgpu.adapter.tree import TreeLog
-from kvgpu.operations.inspection import PageInfo
-from kvgpu.requests.request import Request, Snapshot
-from kvgpu.storage.fences import Fence
 
 
 def observe(run: Run, tree: TreeLog) -> Observation:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from kvspec import ops
-from kvspec.system import OffsetTable
-
 from kvgpu.adapter.run import Handlers, Run
 from kvgpu.batch.batch import Batch, check_shape
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import LogicError, OutOfPages
 from kvgpu.serving import executor
+from kvspec import ops
+from kvspec.system import OffsetTable
 
 
 def _make(run: Run, op: ops.MakeBatch) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kvspec import ops
-
 from kvgpu.adapter.reads import Read
 from kvgpu.adapter.run import Handlers, Run
 from kvgpu.device.api import DeviceBlocked, Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
+from kvspec import ops
 
 
 def _no_capture(run: Run, stream: Stream | None) -> None:

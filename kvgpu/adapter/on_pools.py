@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kvspec import ops
-from kvspec.system import Value
-
 from kvgpu.adapter.counters import counters
 from kvgpu.adapter.run import Handlers, Run
+from kvspec import ops
+from kvspec.system import Value
 
 
 def _is_sparse(run: Run, op: ops.IsSparse) -> bool:

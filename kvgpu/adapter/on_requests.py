@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kvspec import ops
-
 from kvgpu.adapter.run import Handlers, Run
 from kvgpu.serving import executor
+from kvspec import ops
 
 
 def _create(run: Run, op: ops.Create) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from kvspec.observation import Order
-
 from kvgpu.device.api import Device, Event, Gate, Position, Stream
+from kvspec.observation import Order
 
 
 class Gates:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvspec.payload import Content, expand, next_content, seed_content
-
 from kvgpu.adapter.order import StepMarks
 from kvgpu.manager import Manager
 from kvgpu.operations.state import WriteTarget
 from kvgpu.requests.request import Request
+from kvspec.payload import Content, expand, next_content, seed_content
 
 
 class Payloads:

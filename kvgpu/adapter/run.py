@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kvspec.ops import Operation
-from kvspec.system import Value
-
 from kvgpu.adapter.names import Names
 from kvgpu.adapter.order import Gates, StepMarks
 from kvgpu.adapter.payloads import Payloads
 from kvgpu.adapter.reads import Reader
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
+from kvspec.ops import Operation
+from kvspec.system import Value
 
 
 @dataclass(frozen=True, slots=True)

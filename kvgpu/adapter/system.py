@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvspec.observation import Observation
-from kvspec.ops import VERBS, Operation
-from kvspec.system import DeviceLimit, Outcome, Setup
-
 from kvgpu.adapter.apply import apply
 from kvgpu.adapter.names import Names
 from kvgpu.adapter.observe import observe
@@ -20,6 +16,9 @@ from kvgpu.adapter.tree import TreeLog
 from kvgpu.device.api import DeviceError, StreamsHeld
 from kvgpu.errors import CacheError
 from kvgpu.manager import Manager
+from kvspec.observation import Observation
+from kvspec.ops import VERBS, Operation
+from kvspec.system import DeviceLimit, Outcome, Setup
 
 FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults")
 """What it can do beside the verbs: held-up work that is seen, graph captures, and so on."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from kvspec.observation import BAD, BatchView, TableWords
 
 from kvgpu.adapter.order import Orders
 from kvgpu.adapter.run import Run
 from kvgpu.batch.batch import Batch
+from kvspec.observation import BAD, BatchView, TableWords
 
 
 def batch_view(run: Run, orders: Orders, batch: Batch) -> BatchView:

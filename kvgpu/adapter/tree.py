@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kvspec import observation
-from kvspec.config import Level
-
 from kvgpu.manager import Manager
 from kvgpu.operations.state import TreeEvent
+from kvspec import observation
+from kvspec.config import Level
 
 
 class TreeLog:

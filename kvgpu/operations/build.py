@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from kvspec.config import Level
 
 from kvgpu.config import Layout
 from kvgpu.device.api import Device, DeviceError
@@ -22,6 +21,7 @@ from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
 from kvgpu.upload.scatter_kernels import SCATTER, SCATTER_ARRAYS
+from kvspec.config import Level
 
 
 def build(layout: Layout, device: Device) -> tuple[Core, ExitStack]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from kvspec.config import Level
-from kvspec.observation import RequestStatus
 
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
 from kvgpu.operations.growth import set_lengths
@@ -21,6 +19,8 @@ from kvgpu.runs import Int32
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_PAGE
 from kvgpu.storage.prefix_tree import Node
+from kvspec.config import Level
+from kvspec.observation import RequestStatus
 
 
 def check_commit(request: Request, tokens: Sequence[int]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from kvspec.config import Level
 
 from kvgpu.config import LEVEL_NAMES, SlotKey
 from kvgpu.device.api import DeviceError, Stream
@@ -21,6 +20,7 @@ from kvgpu.storage.faults import Direction
 from kvgpu.storage.fences import EMPTY, Point
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
+from kvspec.config import Level
 
 COPY_OUT = "R7.2 freed slot: the copy out of it"
 PRIVATE_COPY_OUT = "R7.1 slot: a private copy out of it"

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from kvspec.config import Level
-from kvspec.observation import Phase
 
 from kvgpu.config import SlotKey
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
@@ -22,6 +20,8 @@ from kvgpu.requests.request import Request
 from kvgpu.runs import Int32
 from kvgpu.storage.fences import EMPTY, Point
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
+from kvspec.config import Level
+from kvspec.observation import Phase
 
 Where = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 

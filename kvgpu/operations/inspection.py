@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvspec.observation import PageStatus
-
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Request
 from kvgpu.storage.fences import EMPTY, Fence
 from kvgpu.storage.pages import NO_NODE
+from kvspec.observation import PageStatus
 
 
 @dataclass(frozen=True, slots=True)

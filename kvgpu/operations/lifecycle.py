@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from kvspec.config import Level
-from kvspec.observation import Phase, RequestStatus
 
 from kvgpu.config import SlotKey
 from kvgpu.operations.growth import wait_for_slots
@@ -18,6 +16,8 @@ from kvgpu.requests.request import Request
 from kvgpu.runs import Int32
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_PAGE
+from kvspec.config import Level
+from kvspec.observation import Phase, RequestStatus
 
 # ---- what a resume locks ---------------------------------------------------------------------------------------------
 

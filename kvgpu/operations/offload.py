@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from kvspec.config import Level
 
 from kvgpu.config import SlotKey
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
 from kvgpu.runs import Int32, counted, distinct, read
+from kvspec.config import Level
 
 NONE: Int32 = np.empty(0, dtype=np.int32)
 

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from kvspec.config import Level
 
 from kvgpu.device.api import DeviceError, Memory, Stream
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
@@ -14,6 +13,7 @@ from kvgpu.operations.state import Core, WriteTarget
 from kvgpu.requests.request import Request
 from kvgpu.storage.copier import Buffer, Side
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
+from kvspec.config import Level
 
 _read_numbers = itertools.count(1)
 

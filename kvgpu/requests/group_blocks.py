@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from kvspec.observation import BAD
 
 from kvgpu.requests.display import Display
 from kvgpu.requests.readiness import Readiness
@@ -12,6 +11,7 @@ from kvgpu.requests.row_words import Moved
 from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_PAGE, PageTable
+from kvspec.observation import BAD
 
 
 class GroupBlocks:

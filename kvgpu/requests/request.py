@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from kvspec.observation import BAD, Phase, RequestStatus
 
 from kvgpu.device.api import Stream
 from kvgpu.requests.display import Display
@@ -18,6 +17,7 @@ from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_PAGE, PageTable
 from kvgpu.storage.prefix_tree import Node
+from kvspec.observation import BAD, Phase, RequestStatus
 
 
 class Membership(Protocol):

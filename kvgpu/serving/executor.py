@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from kvspec.observation import BAD
 
 from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
 from kvgpu.errors import InvalidArgument, LogicError
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request
+from kvspec.observation import BAD
 
 Int64 = npt.NDArray[np.int64]
 

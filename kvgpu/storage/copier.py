@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from kvspec.config import Level
 
 from kvgpu.config import PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
@@ -23,6 +22,7 @@ from kvgpu.storage.copy_kernels import COPY_PAGES, THREADS, blocks_for, descript
 from kvgpu.storage.faults import FaultPlan
 from kvgpu.storage.fences import Fence, FenceTable, Point
 from kvgpu.storage.pools import SlotPool
+from kvspec.config import Level
 
 SMALLEST_BUFFER = 4096
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from kvspec.config import Level
 
 from kvgpu.config import POOL_ALIGN, PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Memory
 from kvgpu.runs import Int32, read, write
 from kvgpu.storage.fences import EMPTY, FenceTable
+from kvspec.config import Level
 
 FREE = -1
 """``SlotPool.page`` of a free slot."""

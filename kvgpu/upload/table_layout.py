@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from kvspec.observation import BAD
 
 ALIGN = 256

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from kvspec.adapter import AdapterError, Batch, Facts, Page, Request, Tables, adapter, observation, plain
 from kvspec.config import Level, ManagerConfig
 from kvspec.errors import ErrorKind

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import pytest
+
 from kvspec.config import Level
 from kvspec.harness.compare import RULES
 from kvspec.harness.difference import Verdict
@@ -16,7 +17,6 @@ from kvspec.harness.unobserved import ASPECTS, not_compared
 from kvspec.observation import GroupCounters, Observation, Order, PageView, RequestView, Stored, TreeBlockView
 from kvspec.ops import VERBS
 from kvspec.scenario import Expect
-
 from tests.harness.rich import Numbers, script, steps
 from tests.harness.scripted import Scripted, scenario
 

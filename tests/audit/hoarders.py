@@ -6,10 +6,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from kvref.system import Reference
 from kvspec.observation import Observation
 from kvspec.system import Setup
-
-from kvref.system import Reference
 
 
 class KeepsSlots(Reference):

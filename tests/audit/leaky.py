@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvref.system import Reference
 from kvspec import ops
 from kvspec.errors import ErrorKind
 from kvspec.observation import Observation
 from kvspec.system import Outcome, Setup
-
-from kvref.system import Reference
 
 
 def _failed(outcome: Outcome) -> bool:

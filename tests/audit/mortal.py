@@ -2,10 +2,9 @@
 
 import os
 
+from kvref.system import Reference
 from kvspec.ops import Operation
 from kvspec.system import DeviceLimit, Outcome, Setup
-
-from kvref.system import Reference
 
 
 class Dies(Reference):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from kvspec.audit.ending import Ending, SideEnding, ending_differences
 from kvspec.observation import PageRef
 from kvspec.payload import Content

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
 from kvspec.cli import fuzz as command
 from kvspec.cli.main import app
 from kvspec.language import load_file
-from typer.testing import CliRunner, Result
 
 
 def fuzz(*args: str) -> Result:

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from kvspec.audit.gates import MOST, completed, has_gates, orders, permute
 from kvspec.cli.main import app
 from kvspec.harness.difference import Verdict
@@ -22,7 +24,6 @@ from kvspec.payload import Content
 from kvspec.scenario import Scenario
 from kvspec.suite import scenario_files, suite_path
 from kvspec.system import Outcome, Setup, System
-from typer.testing import CliRunner
 
 HEAD = """
 kvspec: 1

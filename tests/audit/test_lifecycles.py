@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from kvspec.audit.leftovers import own_folder
 from kvspec.audit.lifecycles import hunt
 from kvspec.audit.managers import Profile
 from kvspec.harness.replay import Named
 from kvspec.harness.report import failure_report, plain
 from kvspec.harness.systems import find_system
-
 from tests.audit.hoarders import KeepsFiles, KeepsSlots
 
 CHUNK = 10

@@ -9,6 +9,14 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from typer.testing import CliRunner
+
+from kvgpu.adapter.options import make_device
+from kvgpu.device.api import Site
+from kvgpu.device.sim import SimDevice
+from kvgpu.testing.guards import PLACES
+from kvgpu.testing.mutants import SITES, UNREACHED, mutants
+from kvgpu.testing.patches import PACKAGE, unnamed_dropped, unnamed_waits
 from kvspec.audit.mutants import Hunt, Mutant, check_alone, compare_broken, find_mutants, hunt
 from kvspec.cli.main import app
 from kvspec.cli.mutants import OPTIONS
@@ -18,13 +26,6 @@ from kvspec.harness.systems import find_system, setup_for
 from kvspec.language import load_file, load_paths
 from kvspec.scenario import Scenario
 from kvspec.suite import scenario_files, suite_path
-from typer.testing import CliRunner
-
-from kvgpu.adapter.options import make_device
-from kvgpu.device.api import Site
-from kvgpu.device.sim import SimDevice
-from kvgpu.testing.guards import PLACES
-from kvgpu.testing.mutants import PACKAGE, SITES, UNREACHED, mutants, unnamed_dropped, unnamed_waits
 
 TABLE = Path(__file__).parents[2] / "docs" / "mutants.md"
 GUARDS = 25
@@ -92,8 +93,8 @@ def test_every_site_that_waits_or_records_is_a_break_and_every_such_break_is_see
 
 def test_every_site_in_the_source_is_seen_or_has_a_reason() -> None:
     found = set()
-    for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("adapter/*.py")]:
-        if not path.name.startswith("mutant"):
+    for path in PACKAGE.rglob("*.py"):
+        if path.parent.name != "testing" and "device" not in path.parts:
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
             found |= {text for text in texts if re.match(r"R\d+\.\d+ ", text)}
@@ -104,9 +105,10 @@ def test_every_site_in_the_source_is_seen_or_has_a_reason() -> None:
 
 
 def test_every_wait_without_a_name_of_its_own_is_a_break() -> None:
-    own = {path.stem for path in PACKAGE.glob("*.py")} - {"fences"}
+    paths = {".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    own = {path for path in paths if not path.startswith(("device.", "testing.", "adapter.")) and path != "storage.fences"}
     unnamed = {module: unnamed_waits(module) for module in own if unnamed_waits(module)}
-    assert sorted(unnamed) == ["committing", "growth", "lifecycle"]
+    assert sorted(unnamed) == ["operations.commit", "operations.growth", "operations.lifecycle"]
     assert all(len(places) == 1 for places in unnamed.values())
     assert {patch.args[0] for _, _, patch in PLACES if isinstance(patch, partial) and patch.func is unnamed_dropped} == set(
         unnamed

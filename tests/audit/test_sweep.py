@@ -6,6 +6,8 @@ import zlib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from kvspec.audit.injections import Injection, InjectionError
 from kvspec.audit.matrix import reasons
 from kvspec.audit.sweep import Swept
@@ -15,7 +17,6 @@ from kvspec.language import load_file
 from kvspec.language.loader import read_bytes
 from kvspec.scenario import Scenario
 from kvspec.suite import scenario_files, suite_path
-from typer.testing import CliRunner
 
 SHARE = 3
 """One injection in so many is made here; the command makes all of them."""

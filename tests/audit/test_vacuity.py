@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
 from kvspec.audit.vacuity import Audited, audit, changes
 from kvspec.cli.main import app
 from kvspec.harness import expectations
@@ -14,7 +16,6 @@ from kvspec.harness.checks import Check, check
 from kvspec.harness.systems import find_system
 from kvspec.language import load_file
 from kvspec.suite import scenario_files, suite_path
-from typer.testing import CliRunner
 
 FILES = scenario_files([suite_path()])
 

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from kvgpu.adapter.system import Implementation
+from kvgpu.device.api import Stream
+from kvgpu.serving.consumer import SparseAttention
 from kvspec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
 from kvspec.harness.systems import find_system
 from kvspec.observation import Observation, RequestStatus
@@ -26,10 +30,6 @@ from kvspec.ops import (
 )
 from kvspec.payload import Content
 from kvspec.system import Setup, System, Value
-
-from kvgpu.adapter.system import Implementation
-from kvgpu.device.api import Stream
-from kvgpu.serving.consumer import SparseAttention
 
 TOKENS_PER_BLOCK = 4
 KEY_DIM = 16

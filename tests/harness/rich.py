@@ -32,7 +32,6 @@ from kvspec.ops import CloseGate, MakeBatch, Operation, Publish, ReadPage, ReadT
 from kvspec.payload import Content, expand, seed_content
 from kvspec.scenario import Step
 from kvspec.system import Outcome
-
 from tests.harness.scripted import step
 
 BYTES = {"main": 64, "index": 32}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kvspec.errors import ErrorKind
 from kvspec.harness.difference import Kind, Result, Verdict
 from kvspec.harness.replay import Named, replay

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from kvspec.harness.order import fence_problems, order_problems
 from kvspec.observation import Order
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+
 from kvspec.config import Level
 from kvspec.harness.difference import Failure, Kind, Result, Verdict
 from kvspec.harness.replay import Named, replay
@@ -16,7 +17,6 @@ from kvspec.ops import OpenGate, Operation, Resume, Sync
 from kvspec.payload import Content
 from kvspec.scenario import Expect
 from kvspec.system import DeviceLimit, Outcome, Setup
-
 from tests.harness.rich import Numbers, script, steps
 from tests.harness.scripted import Scripted, play, scenario, step
 

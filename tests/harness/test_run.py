@@ -11,16 +11,16 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
+from rich.text import Text
+
+from kvref.system import Reference
 from kvspec.cli.listing import print_results
 from kvspec.harness.replay import Named, replay
 from kvspec.harness.systems import find_system
 from kvspec.language import load_file
 from kvspec.ops import Operation, Resize
 from kvspec.system import Outcome, Setup
-from rich.console import Console
-from rich.text import Text
-
-from kvref.system import Reference
 
 ROOT = Path(__file__).parents[2]
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+
 from kvspec import observation
 from kvspec.errors import ErrorKind
 from kvspec.harness.difference import Kind, Result, Verdict
@@ -19,7 +20,6 @@ from kvspec.observation import Counters, GroupCounters, Observation
 from kvspec.payload import Content
 from kvspec.scenario import Scenario, Step
 from kvspec.system import OffsetTable, Outcome
-
 from tests.harness.rich import Numbers, script, steps
 from tests.harness.scripted import Scripted, play
 from tests.harness.tamper import tamperings

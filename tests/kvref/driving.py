@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
+
+from kvref.system import Reference
 from kvspec.config import ManagerConfig
 from kvspec.ops import VERBS
 from kvspec.system import Outcome, Setup
-
-from kvref.system import Reference
 
 
 def reference(manager: str, *streams: str) -> Reference:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kvspec.config import Level
-from kvspec.errors import ErrorKind
 
 from kvref.system import Reference
+from kvspec.config import Level
+from kvspec.errors import ErrorKind
 from tests.kvref.driving import apply, reference, run
 
 DENSE = """

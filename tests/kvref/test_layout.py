@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from kvspec.config import Level, ManagerConfig
 
 from kvref.layout import Layout, layout
+from kvspec.config import Level, ManagerConfig
 from tests.kvref.driving import apply, reference
 
 

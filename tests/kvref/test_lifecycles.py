@@ -6,15 +6,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+
+from kvref.observe import observe
+from kvref.state import State, Trace, keepers, mapped, place_of
+from kvref.step import initial, step
 from kvspec.audit.managers import Profile, random_manager
 from kvspec.audit.workload import STREAMS, Chooser
 from kvspec.config import Level
 from kvspec.errors import ErrorKind
 from kvspec.system import Setup
-
-from kvref.observe import observe
-from kvref.state import State, Trace, keepers, mapped, place_of
-from kvref.step import initial, step
 
 STAYS = {"commit", "iterate", "publish", "resize_batch", "resume", "admit_generation"}
 """Operations of which something may stay when they fail (R3.2, R3.9, R8.6, R8.9)."""

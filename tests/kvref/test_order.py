@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from kvref.system import Reference
 from kvspec.config import Level
 from kvspec.errors import ErrorKind
 from kvspec.observation import Order, PageView, SnapshotView
-
-from kvref.system import Reference
 from tests.kvref.driving import apply, reference, run
 
 MANAGER = """

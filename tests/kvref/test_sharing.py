@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from kvref.system import Reference
 from kvspec.config import Level
 from kvspec.errors import ErrorKind
-
-from kvref.system import Reference
 from tests.kvref.driving import apply, levels, reference, run
 
 ONE_GROUP = """

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from kvspec.cli.main import COMMANDS, app
 from kvspec.language.schema import schema_text
 from kvspec.rules import load_rules, parse_rules, rule_ids
 from kvspec.suite import says_kvspec, scenario_files, suite_path
-from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
+
 from kvspec.cli.main import app
 from kvspec.harness.difference import Kind, Verdict
 from kvspec.harness.replay import Named, replay
 from kvspec.harness.systems import find_system
 from kvspec.language.loader import read_bytes
 from kvspec.suite import scenario_files, suite_path
-from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
 CHUNKS = 20

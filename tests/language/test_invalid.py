@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from kvspec.language.loader import read
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpora" / "invalid").glob("*.yaml"))

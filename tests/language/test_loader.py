@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from kvspec import ops
 from kvspec.errors import ErrorKind
 from kvspec.language import ScenarioFileError, load_file, load_paths

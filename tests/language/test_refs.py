@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kvspec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, LevelKind, ManagerConfig
 from kvspec.observation import PageRef
 from kvspec.refs import (

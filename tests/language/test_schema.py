@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+
 from kvspec.language.schema import json_schema, schema_text
 from kvspec.ops import VERBS
 from kvspec.scenario import Expect

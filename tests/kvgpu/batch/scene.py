@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from kvspec.config import ManagerConfig
 
 from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
 from kvgpu.device.sim import SimDevice, SimOptions
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request
+from kvspec.config import ManagerConfig
 
 CONFIG = {
     "tokens_per_block": 4,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from kvspec.config import ManagerConfig
 
 from kvgpu import runs
-from kvgpu.batch.batch import Batch, tables
+from kvgpu.batch import tables
+from kvgpu.batch.batch import Batch
 from kvgpu.device.sim import SimDevice
 from kvgpu.errors import CopyFailed
 from kvgpu.manager import Manager
@@ -18,6 +18,7 @@ from kvgpu.requests.request import Request
 from kvgpu.upload.packing import gather
 from kvgpu.upload.packing.form import CHANGE, MIXED, UNIT
 from kvgpu.upload.packing.packer import Packer
+from kvspec.config import ManagerConfig
 
 BLOCKS = 531
 CONFIG = {

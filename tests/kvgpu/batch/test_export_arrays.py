@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from kvgpu.batch.batch import dlpack
+from kvgpu.batch import dlpack
 from kvgpu.batch.export import ExportedArray, TableStorage
 from kvgpu.device.api import Event
 from kvgpu.device.sim import SimDevice

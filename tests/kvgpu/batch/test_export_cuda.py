@@ -6,12 +6,12 @@ import gc
 
 import numpy as np
 import pytest
-from kvspec.config import ManagerConfig
 
 from kvgpu.batch.batch import Batch
 from kvgpu.device.open import open_device, why_no_gpu
 from kvgpu.errors import LogicError
 from kvgpu.manager import Manager
+from kvspec.config import ManagerConfig
 
 from .scene import CONFIG, MAIN
 

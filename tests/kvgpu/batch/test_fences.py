@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+
+from kvgpu.adapter.system import Implementation
 from kvspec.config import ManagerConfig
 from kvspec.ops import VERBS
 from kvspec.system import Setup
-
-from kvgpu.adapter.system import Implementation
 
 from .scene import CONFIG
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import yaml
+
+from kvgpu.adapter.system import Implementation
+from kvgpu.device.sim import SimDevice
 from kvspec.audit.traces import Pardon, traces
 from kvspec.config import ManagerConfig
 from kvspec.harness.naming import Index
 from kvspec.ops import VERBS, Operation
 from kvspec.system import Outcome, Setup
-
-from kvgpu.adapter.system import Implementation
-from kvgpu.device.sim import SimDevice
 
 LAYERS = [{"name": "kv", "buffers": [{"role": "key", "bytes": 64, "sparse": True}]}]
 

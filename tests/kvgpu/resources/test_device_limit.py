@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kvspec.system import DeviceLimit
 
 from kvgpu.device.api import StreamsHeld
 from kvgpu.device.sim import SimDevice
+from kvspec.system import DeviceLimit
 from tests.kvgpu.resources.scene import apply, done, system
 
 HELD = "gates hold up 24 streams"

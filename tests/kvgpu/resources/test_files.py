@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kvspec.errors import ErrorKind
 
 from kvgpu.device.api import DeviceError
+from kvspec.errors import ErrorKind
 from tests.kvgpu.resources.scene import apply, changed, config, done, seen, system
 
 SEED = """

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kvspec.audit.traces import Pardon
-from kvspec.errors import ErrorKind
 
 from kvgpu.device.api import DeviceError
 from kvgpu.device.sim import SimDevice, SimOptions
 from kvgpu.manager import Manager
+from kvspec.audit.traces import Pardon
+from kvspec.errors import ErrorKind
 from tests.kvgpu.resources.scene import apply, changed, config, done, limit_memory, seen, system
 
 

@@ -8,6 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvgpu.batch.batch import Batch
+from kvgpu.device.api import Stream
+from kvgpu.errors import CacheError
+from kvgpu.locks import Mode, Moment
+from kvgpu.manager import Manager
+from kvgpu.requests.request import Request
 from kvspec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
 from kvspec.errors import ErrorKind
 from kvspec.harness.naming import Index
@@ -27,13 +33,6 @@ from kvspec.ops import (
     Suspend,
 )
 from kvspec.payload import Content, expand
-
-from kvgpu.batch.batch import Batch
-from kvgpu.device.api import Stream
-from kvgpu.errors import CacheError
-from kvgpu.locks import Mode, Moment
-from kvgpu.manager import Manager
-from kvgpu.requests.request import Request
 
 TOKENS_PER_BLOCK = 4
 STORY = tuple(range(24))

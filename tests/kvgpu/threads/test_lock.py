@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 from kvgpu.device.sim import SimDevice
 from kvgpu.locks import LockUpgrade, ManagerLock, Mode, Moment
 from kvgpu.manager import Manager
 from kvgpu.operations.state import PayloadHook, WriteTarget
 from kvgpu.requests.request import Request, Snapshot
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 LONG = 60.0
 """Seconds after which a wait that should have ended has failed."""

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+
+from kvgpu.adapter.system import Implementation
 from kvspec.config import LevelKind
 from kvspec.harness.systems import find_system
 from kvspec.observation import PageStatus
 from kvspec.ops import MakeBatch, Operation, Publish, SeedPrefix
 from kvspec.system import Setup
-
-from kvgpu.adapter.system import Implementation
 from tests.kvgpu.threads.driving import BLOCKS, CONFIG, ROWS, STORY, STREAMS, Driver, Log, end_state
 
 THREADS = 8

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
-from kvspec.observation import BAD
 
 from kvgpu.device.sim import SimDevice
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request, Snapshot
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
+from kvspec.observation import BAD
 
 ROUNDS = 40
 WRITERS = 4

@@ -14,7 +14,7 @@ from kvgpu.storage.fences import EMPTY, FenceTable
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
-from tests.kvgpu.core.build import configuration, layer
+from tests.kvgpu.build import configuration, layer
 
 
 def numbers(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -7,7 +7,7 @@ import pytest
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import CopyFailed, LogicError, OutOfPages
 from kvgpu.requests.request import Request
-from tests.kvgpu.core.build import Bench, bench, configuration, layer, payload
+from tests.kvgpu.build import Bench, bench, configuration, layer, payload
 
 
 def shown(made: Bench, request: Request, group: int, block: int) -> bytes:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvspec.config import LayerConfig, LevelConfig, LevelKind, ManagerConfig
-from kvspec.payload import Content, expand
-
 from kvgpu.device.api import Stream
 from kvgpu.device.sim import SimDevice, SimOptions
 from kvgpu.manager import Manager
 from kvgpu.operations.state import WriteTarget
 from kvgpu.requests.request import Request
+from kvspec.config import LayerConfig, LevelConfig, LevelKind, ManagerConfig
+from kvspec.payload import Content, expand
 
 
 def layer(name: str, *sizes: int, sparse: bool = False, **more: object) -> LayerConfig:

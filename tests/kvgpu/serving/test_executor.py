@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
@@ -17,6 +16,7 @@ from kvgpu.locks import Mode, Moment
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request
 from kvgpu.serving.executor import Executor, Fate, Scheduled, Turn, admit_generation, dense_offsets
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 SPARSE = (BufferConfig(role="key", bytes=64, sparse=True), BufferConfig(role="value", bytes=64, sparse=True))
 CONFIG = ManagerConfig(

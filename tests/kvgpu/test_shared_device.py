@@ -1,7 +1,6 @@
-from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
-
 from kvgpu.device.open import open_device
 from kvgpu.manager import Manager
+from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 CONFIG = ManagerConfig(
     tokens_per_block=4,

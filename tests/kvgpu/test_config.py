@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from kvspec.config import LevelConfig, LevelKind, ManagerConfig
 
 from kvgpu.config import build_layout
 from kvgpu.errors import ConfigurationError, OutOfRange
-from tests.kvgpu.core.build import configuration, layer
+from kvspec.config import LevelConfig, LevelKind, ManagerConfig
+from tests.kvgpu.build import configuration, layer
 
 
 def test_layers_of_one_kind_window_sinks_and_sparsity_are_one_group() -> None:
