@@ -17,7 +17,7 @@ from kvgpu.requests.request import Request
 from kvgpu.runs import Int32, distinct, read
 from kvgpu.storage.copier import Buffer, Side
 from kvgpu.storage.faults import Direction
-from kvgpu.storage.fences import EMPTY, Point
+from kvgpu.storage.fences import EMPTY, Point, Wait
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
 from kvspec.config import Level
@@ -96,7 +96,8 @@ class Copies:
         source_key = journal.core.key_of(int(numbers[0]))
         source, target = journal.pool(source_key), journal.pool(target_key)
         old = read(pages.slot, numbers)
-        done = self._submit(numbers, source, old, target, slots, self._slot_points(source, old), more_owners)
+        left = Wait(self._slot_points(source, old), place="R7.1 what is kept of the slots that pages leave")
+        done = self._submit(numbers, source, old, target, slots, left, more_owners)
         ready = fences.add([done])
         journal.put("ready", numbers, ready)
         journal.put_slots(source, "fence", old, fences.add([fences.again(done, COPY_OUT)]))
@@ -116,7 +117,8 @@ class Copies:
         source = journal.core.pool(journal.core.key_of(int(numbers[0])))
         target = journal.core.pool(journal.core.key_of(int(copies[0])))
         slots = pages.slot[numbers]
-        done = self._submit(numbers, source, slots, target, pages.slot[copies], self._slot_points(source, slots), ())
+        kept = Wait(self._slot_points(source, slots), place="R7.1 what is kept of the slots that a private copy reads")
+        done = self._submit(numbers, source, slots, target, pages.slot[copies], kept, ())
         pages.ready[copies] = fences.add([done])
         pages.origin[copies] = pages.serial[numbers]
         pages.written[copies] = True
@@ -133,7 +135,7 @@ class Copies:
         source_slots: Int32,
         target: SlotPool,
         target_slots: Int32,
-        slot_waits: tuple[Point, ...],
+        source_fence: Wait,
         more_owners: Sequence[Request],
     ) -> Point:
         """One submission, after everything that R7.1 names. Its completion."""
@@ -147,14 +149,14 @@ class Copies:
             if pool.file is not None and (problem := pool.file.problem()) is not None:
                 raise CopyFailed(f"copy refused: {text}: {problem}")
         waits = [
-            ("R7.1 readiness of a copied page", fences.points(read(core.pages.ready, numbers))),
-            (None, slot_waits),
-            (None, self.behind),
-            (None, self._slot_points(target, target_slots)),
-            ("R7.1 work of the owners of a copied page", self._owner_work([*core.owners(numbers), *more_owners])),
+            Wait(fences.points(read(core.pages.ready, numbers)), "R7.1 readiness of a copied page"),
+            source_fence,
+            Wait(self.behind, place="R7.9 slots that an owner is about to take"),
+            Wait(self._slot_points(target, target_slots), place="R7.1 the slots that a copy writes"),
+            Wait(self._owner_work([*core.owners(numbers), *more_owners]), "R7.1 work of the owners of a copied page"),
         ]
         try:
-            waits.append(("R3.14 after saving what a copy overwrites", self._save(target, target_slots)))
+            waits.append(Wait(self._save(target, target_slots), "R3.14 after saving what a copy overwrites"))
             # Work of a copy that is refused stays away from slots that somebody gets back.
             made = np.ones(len(numbers), dtype=np.bool_) if refusal is None else self._journal.untouched(target, target_slots)
             done = core.copier.on_lane(
@@ -188,7 +190,7 @@ class Copies:
         done = copier.on_lane(
             Side(lost, target),
             Side(np.arange(len(lost), dtype=np.int32), None, buffer),
-            [(None, self._slot_points(target, lost))],
+            [Wait(self._slot_points(target, lost), place="R3.14 the slots that are saved")],
             "R3.14 save what a copy overwrites",
         )
         buffer.kept = True
@@ -277,7 +279,7 @@ class Copies:
                 target = Side(np.array([slot], dtype=np.int32), pool)
                 # What it is put back from was ready before the copy that overwrote it ran.
                 before = [submission.done, *reads.get((pool.key, slot), ())]
-                waits = [("R4.8 put back after the undone copy", before)]
+                waits = [Wait(before, "R4.8 put back after the undone copy")]
                 done = core.copier.on_lane(source, target, waits, "R4.8 put back what was overwritten")
                 self._join(np.array([page], dtype=np.int32), [core.fences.again(done, RESTORED)], newer)
                 if source.pool is not None:

@@ -15,7 +15,7 @@ from kvgpu.operations.transaction import Transaction
 from kvgpu.operations.tree_changes import drop, give_page, insert_node
 from kvgpu.runs import Int32
 from kvgpu.storage.copier import Side
-from kvgpu.storage.fences import EMPTY, Point
+from kvgpu.storage.fences import EMPTY, Point, Wait
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import Node
@@ -89,7 +89,7 @@ def _make(
     """New pages of the tree in reserved slots, written on a lane."""
     core, fences, pool = tx.core, tx.core.fences, tx.core.pool(key)
     payloads = [content(path[block].prefix(), group, block) for block, group in wanted]
-    waits: list[tuple[str | None, tuple[Point, ...]]] = [(None, fences.points(pool.fence[slots], pool.readers[slots]))]
+    waits = [Wait(fences.points(pool.fence[slots], pool.readers[slots]), place="R7.2 the slots that seeds take")]
     source = Side(np.arange(len(slots), dtype=np.int32), None, fill_buffer(core, payloads))
     try:
         done = core.copier.on_lane(source, Side(slots, pool), waits, "payload of seeded pages")

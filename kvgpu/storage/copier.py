@@ -20,7 +20,7 @@ from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
 from kvgpu.runs import Int32
 from kvgpu.storage.copy_kernels import COPY_PAGES, THREADS, blocks_for, descriptor_bytes, fill_descriptor, segment_words
 from kvgpu.storage.faults import FaultPlan
-from kvgpu.storage.fences import Fence, FenceTable, Point
+from kvgpu.storage.fences import Fence, FenceTable, Point, Wait
 from kvgpu.storage.pools import SlotPool
 from kvspec.config import Level
 
@@ -155,13 +155,13 @@ class Copier:
         self._lanes.append(lane)
         return lane
 
-    def on_lane(self, source: Side, target: Side, waits: Sequence[tuple[str | None, Sequence[Point]]], site: str) -> Point:
-        """A copy of pages on a lane after ``waits`` (site of the waits, or ``None`` for that of each point). Its completion."""
-        after = {point.key: point.number for point in Fence(point for _, points in waits for point in points).points}
+    def on_lane(self, source: Side, target: Side, waits: Sequence[Wait], site: str) -> Point:
+        """A copy of pages on a lane after ``waits``. Its completion."""
+        after = {point.key: point.number for point in Fence(point for wait in waits for point in wait.points).points}
         lane = self.lane(after)
         lane.after = None if source.on_disk or target.on_disk or lane.after is None else {**lane.after, **after}
-        for name, points in waits:
-            self._fences.wait(lane.stream, points, name)
+        for wait in waits:
+            self._fences.wait(lane.stream, wait.points, wait.site, place=wait.place)
         done = self.on_stream(lane.stream, source, target, site, "R7.1 completion of a copy", "R7.3 readiness: the copy there")
         lane.last = done.event
         return done

@@ -7,8 +7,9 @@ one and are merged, compared and waited for with array operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,17 @@ class Point:
     number: int
     event: Event
     site: str
+
+
+class Wait(NamedTuple):
+    """Points that work is about to wait for.
+
+    ``site``: the name of the waits; ``None``: each is called what its point was kept for. Then ``place`` says where this is.
+    """
+
+    points: Sequence[Point]
+    site: str | None = None
+    place: str | None = None
 
 
 class Fence:
@@ -203,8 +215,8 @@ class FenceTable:
                 self._spare.append(number)
         self._collect_at = max(1024, 2 * len(used))
 
-    def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None) -> None:
-        """Order ``stream`` after points. ``site`` names the waits; without it, the reason that each point was kept for."""
+    def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None, *, place: str | None = None) -> None:
+        """Order ``stream`` after points. ``site``, ``place``: see ``Wait``."""
         stream = self.live(stream)
         for point in points:
             if point.key != stream.name:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -33,7 +32,7 @@ from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
-from kvgpu.testing.patches import Patch, replaced, replaced_everywhere, unnamed_dropped
+from kvgpu.testing.patches import Patch, place_dropped, replaced, replaced_everywhere
 from kvgpu.upload.packing.packer import Packer
 from kvgpu.upload.staging import StagingPool
 
@@ -50,14 +49,22 @@ def _everywhere(module: str, name: str, make: Make) -> Patch:
     return partial(replaced_everywhere, f"kvgpu.{module}", name, make)
 
 
+def _at(place: str) -> Patch:
+    return partial(place_dropped, place)
+
+
 def _instead(value: Any) -> Make:
     """Whatever it is called with, nothing happens and ``value`` comes back."""
     return lambda old: lambda *args, **kwargs: value
 
 
-def _from(caller: str, value: Any) -> Make:
-    """When ``caller`` calls it, nothing happens and ``value`` comes back."""
-    return lambda old: lambda self, *args: value if sys._getframe(1).f_code.co_name == caller else old(self, *args)
+def _not_before_its_release(old: Any) -> Any:
+    def write_completed(tx: Any, request: Any, targets: Any, let_go: Any) -> None:
+        tx.fence_slots = lambda *args: None
+        old(tx, request, targets, let_go)
+        del tx.fence_slots
+
+    return write_completed
 
 
 def _all_wait_for_writes(old: Any) -> Any:
@@ -69,12 +76,19 @@ def _all_wait_for_writes(old: Any) -> Any:
 
 
 PLACES: tuple[Break, ...] = (
-    ("a grown request waits for no slot that it takes", "R7.9", partial(unnamed_dropped, "operations.growth")),
-    ("a resumed request waits for no reader of its pages", "R7.9", partial(unnamed_dropped, "operations.lifecycle")),
-    ("a rebase waits for no reader of the tree's page", "R7.9", partial(unnamed_dropped, "operations.commit")),
-    ("a copy does not wait for the slot that it writes", "R7.1", _on(Copies, "_slot_points", _from("_submit", ()))),
-    ("a move does not wait for what is kept of its old slot", "R7.1", _on(Copies, "_slot_points", _from("_move", ()))),
-    ("a private copy does not wait for what is kept of its source", "R7.1", _on(Copies, "_slot_points", _from("copy", ()))),
+    ("an offload does not wait for the slots that its request takes", "R7.9", _at("R7.9 slots that an owner is about to take")),
+    ("seeds do not wait for the slots that they take", "R7.2", _at("R7.2 the slots that seeds take")),
+    ("what a copy overwrites is saved before it is there", "R3.14", _at("R3.14 the slots that are saved")),
+    ("a grown request waits for no slot that it takes", "R7.9", _at("R7.9 the slots that a request takes")),
+    ("a resumed request waits for no reader of its pages", "R7.9", _at("R7.9 readers of the pages that a resume locks")),
+    ("a rebase waits for no reader of the tree's page", "R7.9", _at("R7.9 readers of the pages that a rebase locks")),
+    ("a copy does not wait for the slot that it writes", "R7.1", _at("R7.1 the slots that a copy writes")),
+    ("a move does not wait for what is kept of its old slot", "R7.1", _at("R7.1 what is kept of the slots that pages leave")),
+    (
+        "a private copy does not wait for what is kept of its source",
+        "R7.1",
+        _at("R7.1 what is kept of the slots that a private copy reads"),
+    ),
     (
         "a slot freed without a copy forgets the readiness of its page",
         "R7.2",
@@ -86,7 +100,7 @@ PLACES: tuple[Break, ...] = (
     (
         "what is written to a block as it goes stale is not before its release",
         "R7.4",
-        _on(Transaction, "fence_slots", _from("_write_completed", None)),
+        _on(growth, "_write_completed", _not_before_its_release),
     ),
     (
         "all blocks that go stale wait for what is written meanwhile",

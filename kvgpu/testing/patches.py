@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import sys
@@ -10,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+
+from kvgpu.storage.fences import FenceTable
 
 Patch = Callable[[], AbstractContextManager[None]]
 
@@ -45,31 +46,15 @@ def replaced_everywhere(module: str, name: str, make: Callable[[Any], Any]) -> I
 
 
 @contextmanager
-def unnamed_dropped(module: str) -> Iterator[None]:
-    """The one wait of a module that takes the sites of what it waits for does nothing, whatever those are called."""
-    from kvgpu.storage.fences import FenceTable
-
-    ((first, last),) = unnamed_waits(module)
-    path = str(PACKAGE / f"{module.replace('.', '/')}.py")
+def place_dropped(place: str) -> Iterator[None]:
+    """The waits at a place that takes the sites of what it waits for do nothing, whatever those are called."""
 
     def wait(old: Any) -> Any:
-        def broken(self: Any, stream: Any, points: Any, site: str | None = None) -> None:
-            frame = sys._getframe(1)
-            here = frame.f_code.co_filename == path and first <= frame.f_lineno <= last
-            old(self, stream, points, DROPPED if here else site)
+        def broken(self: Any, stream: Any, points: Any, site: str | None = None, *, place: str | None = None) -> None:
+            old(self, stream, points, DROPPED if place == broken_place else site, place=place)
 
         return broken
 
+    broken_place = place
     with replaced(FenceTable, "wait", wait):
         yield
-
-
-def unnamed_waits(module: str) -> list[tuple[int, int]]:
-    """The first and last lines of the calls in a module that wait for points and name no site of their own."""
-    tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
-    return [
-        (call.lineno, call.end_lineno or call.lineno)
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "wait"
-        if len(call.args) == 2
-    ]
