@@ -24,14 +24,23 @@ def child(state: State, parent: int | None, tokens: tuple[int, ...]) -> Node | N
     return next((n for n in children(state, parent) if n.tokens == tokens), None)
 
 
+def way(state: State, node: int | None) -> tuple[Node, ...]:
+    """A tree block and those above it, lowest first: a loop, since a path may be longer than Python nests calls."""
+    found: list[Node] = []
+    while node is not None:
+        found.append(state.nodes[node])
+        node = found[-1].parent
+    return tuple(found)
+
+
 def prefix(state: State, node: int | None) -> tuple[int, ...]:
     """All tokens from the root to the end of a tree block."""
-    return () if node is None else prefix(state, state.nodes[node].parent) + state.nodes[node].tokens
+    return tuple(token for n in reversed(way(state, node)) for token in n.tokens)
 
 
 def depth(state: State, node: int | None) -> int:
     """The number of blocks above a tree block: its block number."""
-    return -1 if node is None else 1 + depth(state, state.nodes[node].parent)
+    return len(way(state, node)) - 1
 
 
 def page_at(state: State, node: int, group: int) -> Page | None:
@@ -41,7 +50,12 @@ def page_at(state: State, node: int, group: int) -> Page | None:
 
 def below(state: State, node: int) -> tuple[int, ...]:
     """A tree block and all below it, parents first."""
-    return (node, *(n for c in children(state, node) for n in below(state, c.id)))
+    found: list[int] = []
+    rest = [node]
+    while rest:
+        found.append(rest.pop())
+        rest.extend(c.id for c in reversed(children(state, found[-1])))
+    return tuple(found)
 
 
 def common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
