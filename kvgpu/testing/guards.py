@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from kvgpu.batch import table_reads
 from kvgpu.batch.batch import Batch
 from kvgpu.batch.tables import Tables
 from kvgpu.config import LayerGroup
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
 from kvgpu.manager import Manager
-from kvgpu.operations import growth, lifecycle, recorded_reads, tree_changes
+from kvgpu.operations import create, growth, lifecycle, offload, payloads, recorded_reads, tree_changes
 from kvgpu.operations import state as core_module
 from kvgpu.operations.copies import Copies
 from kvgpu.operations.inside import Inside
@@ -24,6 +24,7 @@ from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.display import UNMOVED, Display
 from kvgpu.requests.group_blocks import GroupBlocks
 from kvgpu.requests.request import Request
+from kvgpu.serving import executor
 from kvgpu.serving.executor import Executor
 from kvgpu.storage.copier import Buffers, Copier
 from kvgpu.storage.counters import Counters
@@ -32,39 +33,12 @@ from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
-from kvgpu.testing.patches import Patch, place_dropped, replaced, replaced_everywhere
+from kvgpu.testing.patches import Patch, at, during, everywhere, first, instead, on, within
 from kvgpu.upload.packing.packer import Packer
 from kvgpu.upload.staging import StagingPool
 
-Make = Callable[[Any], Any]
 Break = tuple[str, str, Patch]
 """Name, rule, patch."""
-
-
-def _on(owner: Any, name: str, make: Make) -> Patch:
-    return partial(replaced, owner, name, make)
-
-
-def _everywhere(module: str, name: str, make: Make) -> Patch:
-    return partial(replaced_everywhere, f"kvgpu.{module}", name, make)
-
-
-def _at(place: str) -> Patch:
-    return partial(place_dropped, place)
-
-
-def _instead(value: Any) -> Make:
-    """Whatever it is called with, nothing happens and ``value`` comes back."""
-    return lambda old: lambda *args, **kwargs: value
-
-
-def _not_before_its_release(old: Any) -> Any:
-    def write_completed(tx: Any, request: Any, targets: Any, let_go: Any) -> None:
-        tx.fence_slots = lambda *args: None
-        old(tx, request, targets, let_go)
-        del tx.fence_slots
-
-    return write_completed
 
 
 def _all_wait_for_writes(old: Any) -> Any:
@@ -76,38 +50,38 @@ def _all_wait_for_writes(old: Any) -> Any:
 
 
 PLACES: tuple[Break, ...] = (
-    ("an offload does not wait for the slots that its request takes", "R7.9", _at("R7.9 slots that an owner is about to take")),
-    ("seeds do not wait for the slots that they take", "R7.2", _at("R7.2 the slots that seeds take")),
-    ("what a copy overwrites is saved before it is there", "R3.14", _at("R3.14 the slots that are saved")),
-    ("a grown request waits for no slot that it takes", "R7.9", _at("R7.9 the slots that a request takes")),
-    ("a resumed request waits for no reader of its pages", "R7.9", _at("R7.9 readers of the pages that a resume locks")),
-    ("a rebase waits for no reader of the tree's page", "R7.9", _at("R7.9 readers of the pages that a rebase locks")),
-    ("a copy does not wait for the slot that it writes", "R7.1", _at("R7.1 the slots that a copy writes")),
-    ("a move does not wait for what is kept of its old slot", "R7.1", _at("R7.1 what is kept of the slots that pages leave")),
+    ("an offload does not wait for the slots that its request takes", "R7.9", at("R7.9 slots that an owner is about to take")),
+    ("seeds do not wait for the slots that they take", "R7.2", at("R7.2 the slots that seeds take")),
+    ("what a copy overwrites is saved before it is there", "R3.14", at("R3.14 the slots that are saved")),
+    ("a grown request waits for no slot that it takes", "R7.9", at("R7.9 the slots that a request takes")),
+    ("a resumed request waits for no reader of its pages", "R7.9", at("R7.9 readers of the pages that a resume locks")),
+    ("a rebase waits for no reader of the tree's page", "R7.9", at("R7.9 readers of the pages that a rebase locks")),
+    ("a copy does not wait for the slot that it writes", "R7.1", at("R7.1 the slots that a copy writes")),
+    ("a move does not wait for what is kept of its old slot", "R7.1", at("R7.1 what is kept of the slots that pages leave")),
     (
         "a private copy does not wait for what is kept of its source",
         "R7.1",
-        _at("R7.1 what is kept of the slots that a private copy reads"),
+        at("R7.1 what is kept of the slots that a private copy reads"),
     ),
     (
         "a slot freed without a copy forgets the readiness of its page",
         "R7.2",
-        _on(FenceTable, "united", lambda old: lambda self, left, right: left.copy()),
+        on(FenceTable.united, lambda old: lambda self, left, right: left.copy()),
     ),
-    ("recorded reads are kept for no slot", "R7.7", _on(recorded_reads, "keep_for_slots", _instead(None))),
-    ("recorded reads of tables keep back no publication", "R7.7", _on(Tables, "note_reads", _instead(None))),
-    ("a release puts no work into the fences of its slots", "R7.4", _on(Transaction, "fence_slots", _instead(None))),
+    ("recorded reads are kept for no slot", "R7.7", on(recorded_reads.keep_for_slots, instead(None))),
+    ("recorded reads of tables keep back no publication", "R7.7", on(Tables.note_reads, instead(None))),
+    ("a release puts no work into the fences of its slots", "R7.4", on(Transaction.fence_slots, instead(None))),
     (
         "what is written to a block as it goes stale is not before its release",
         "R7.4",
-        _on(growth, "_write_completed", _not_before_its_release),
+        during(growth._write_completed, Transaction.fence_slots, instead(None)),
     ),
     (
         "all blocks that go stale wait for what is written meanwhile",
         "R7.4",
-        _on(growth, "_write_completed", _all_wait_for_writes),
+        on(growth._write_completed, _all_wait_for_writes),
     ),
-    ("a commit joins no work into the readiness", "R6.4", _on(Transaction, "join_readiness", _instead(None))),
+    ("a commit joins no work into the readiness", "R6.4", on(Transaction.join_readiness, instead(None))),
 )
 
 
@@ -150,14 +124,6 @@ def _keep_changes(old: Any) -> Any:
             old(self, kind, error, trace)
 
     return leave
-
-
-def _first_owner_only(old: Any) -> Any:
-    def tell(self: Any, numbers: Any, was: Any, ready: int) -> None:
-        with replaced(core_module.Core, "owners", lambda owners: lambda core, pages: owners(core, pages)[:1]):
-            old(self, numbers, was, ready)
-
-    return tell
 
 
 def _first_owner_newer(old: Any) -> Any:
@@ -476,106 +442,106 @@ def _states_are_history(old: Any) -> Any:
 
 
 GUARDS: tuple[Break, ...] = (
-    ("R1.3 the state of a request with history is not written", "R1.3", _on(Manager, "writable", _states_are_history)),
-    ("R3.5 states count towards the limit of GPU use", "R3.5", _everywhere("operations.lifecycle", "too_full", _any_gpu_pool)),
-    ("R3.14 what a resize completes and evicts goes unwritten", "R3.14", _on(Room, "moving", _instead(frozenset()))),
+    ("R1.3 the state of a request with history is not written", "R1.3", on(Manager.writable, _states_are_history)),
+    ("R3.5 states count towards the limit of GPU use", "R3.5", everywhere(lifecycle.too_full, _any_gpu_pool)),
+    ("R3.14 what a resize completes and evicts goes unwritten", "R3.14", on(Room.moving, instead(frozenset()))),
     (
         "R7.2 what a close releases becomes free block by block",
         "R7.2",
-        _everywhere("operations.lifecycle", "every_page", _block_by_block),
+        everywhere(lifecycle.every_page, _block_by_block),
     ),
-    ("R7.2 a released slot is overwritten before its next use", "R7.2", _on(Transaction, "vacate", _overwritten_at_once)),
+    ("R7.2 a released slot is overwritten before its next use", "R7.2", on(Transaction.vacate, _overwritten_at_once)),
     (
         "R7.2 the overwriting of one slot is taken for that of another",
         "R7.2",
-        _on(FenceTable, "foreign", lambda old: lambda self, key, event, site: old(self, "poison", event, site)),
+        on(FenceTable.foreign, lambda old: lambda self, key, event, site: old(self, "poison", event, site)),
     ),
     (
         "R7.9 a block that goes stale is written before the slots are taken",
         "R7.9",
-        _on(growth, "_write_completed", _written_early),
+        on(growth._write_completed, _written_early),
     ),
     (
         "R1.8 the stale range ends a block early",
         "R1.8",
-        _on(LayerGroup, "stale", _shorter),
+        on(LayerGroup.stale, _shorter),
     ),
-    ("R2.1 committed pages can be written", "R2.1", _everywhere("operations.payloads", "_targets", _committed_is_writable)),
-    ("R3.1 the newest child is matched", "R3.1", _on(PrefixTree, "match", _newest_child)),
-    ("R3.1 matched pages are not held", "R3.1", _on(Transaction, "add_user", _instead(None))),
-    ("R3.4 no private copy of a partial match", "R3.4", _everywhere("operations.create", "adopt_match", _not_partial)),
-    ("R3.5 the limit of GPU use is ignored", "R3.5", _everywhere("operations.lifecycle", "too_full", _instead(False))),
+    ("R2.1 committed pages can be written", "R2.1", everywhere(payloads._targets, _committed_is_writable)),
+    ("R3.1 the newest child is matched", "R3.1", on(PrefixTree.match, _newest_child)),
+    ("R3.1 matched pages are not held", "R3.1", on(Transaction.add_user, instead(None))),
+    ("R3.4 no private copy of a partial match", "R3.4", everywhere(create.adopt_match, _not_partial)),
+    ("R3.5 the limit of GPU use is ignored", "R3.5", everywhere(lifecycle.too_full, instead(False))),
     (
         "R3.6 history beyond the old capacity",
         "R3.6",
-        _everywhere("operations.growth", "check_lengths", _history_beyond_old_capacity),
+        everywhere(growth.check_lengths, _history_beyond_old_capacity),
     ),
-    ("R3.7 stale pages are kept for a commit that beams rule out", "R3.7", _on(Request, "may_commit", _while_committing)),
-    ("R3.7 kept pages stay when beams come", "R3.7", _on(growth, "release_kept", _instead(None))),
+    ("R3.7 stale pages are kept for a commit that beams rule out", "R3.7", on(Request.may_commit, _while_committing)),
+    ("R3.7 kept pages stay when beams come", "R3.7", within(growth, tree_changes.release_kept, instead(None))),
     (
         "R3.7 kept pages stay when committing ends",
         "R3.7",
-        _everywhere("operations.tree_changes", "stop_committing", _kept_for_ever),
+        everywhere(tree_changes.stop_committing, _kept_for_ever),
     ),
-    ("R3.12 blocks behind the prompt grow one beam row", "R3.12", _everywhere("operations.growth", "grow_blocks", _one_beam)),
-    ("R3.14 a refused copy undoes nothing", "R3.14", _on(Transaction, "__exit__", _keep_changes)),
-    ("R3.14 free slots are not restored", "R3.14", _on(SlotPool, "restore", _instead(None))),
-    ("R3.14 pages in use are evicted", "R3.14", _on(Room, "_is_pinned", _instead(False))),
+    ("R3.12 blocks behind the prompt grow one beam row", "R3.12", everywhere(growth.grow_blocks, _one_beam)),
+    ("R3.14 a refused copy undoes nothing", "R3.14", on(Transaction.__exit__, _keep_changes)),
+    ("R3.14 free slots are not restored", "R3.14", on(SlotPool.restore, instead(None))),
+    ("R3.14 pages in use are evicted", "R3.14", on(Room._is_pinned, instead(False))),
     (
         "R4.2 the prefill owners are not asked",
         "R4.2",
-        _everywhere("operations.offload", "movable", lambda old: lambda core, n, own: n),
+        everywhere(offload.movable, lambda old: lambda core, n, own: n),
     ),
-    ("R4.2 a decode entry stays a prefill owner", "R4.2", _on(Transaction, "need_no_more", _instead(None))),
-    ("R4.3 a resize retries nothing", "R4.3", _on(growth, "claim_retries", _instead((NONE, {})))),
-    ("R4.3 a resume retries nothing", "R4.3", _on(lifecycle, "claim_retries", _instead((NONE, {})))),
-    ("R4.3 a publication retries nothing", "R4.3", _on(Inside, "retry_deferred", _instead(None))),
-    ("R4.3 enter_decode of a decoding request retries nothing", "R4.3", _on(Manager, "enter_decode", _no_retry_when_decoding)),
-    ("R4.5 one submission per page offloaded", "R4.5", _everywhere("operations.offload", "offload", _page_by_page_down)),
-    ("R4.5 one submission per page onboarded", "R4.5", _everywhere("operations.offload", "bring_up", _page_by_page_up)),
-    ("R4.6 the index of other owners stays", "R4.6", _on(Copies, "_tell_owners", _first_owner_only)),
-    ("R4.6 a freed slot is lost", "R4.6", _on(SlotPool, "give", lambda old: lambda self, slots: old(self, slots[1:]))),
-    ("R4.8 queued work of a refused copy is forgotten", "R4.8", _on(Copies, "after_undo", lambda old: lambda self: [])),
-    ("R4.8 what was overwritten is not put back", "R4.8", _on(Copies, "_put_back", _instead(None))),
-    ("R5.3 a promotion defers nothing", "R5.3", _on(Copies, "_tell_owners", _no_new_deferral)),
-    ("R6.3 the eligible count is one too many", "R6.3", _on(Request, "eligible", lambda old: lambda *args: old(*args) + 1)),
-    ("R6.3 the eligible count jumps over a gap", "R6.3", _on(GroupBlocks, "on_host", _gap_is_jumped)),
-    ("R6.3 pages are eligible in prefill", "R6.3", _on(Request, "eligible", _eligible_in_prefill)),
-    ("R6.4 versions of other owners stay", "R6.4", _on(Copies, "_tell_owners", _first_owner_newer)),
-    ("R6.5 any version can be acknowledged", "R6.5", _on(Manager, "acknowledge", _any_version)),
-    ("R7.2 of the points of a stream the oldest is kept", "R7.2", _on(Fence, "__init__", _oldest_point)),
-    ("R7.2 slots behind a fence are taken as soon as others", "R7.2", _on(Fence, "passed", _instead(True))),
-    ("R7.2 slots whose fence has passed stay behind", "R7.2", _on(SlotPool, "_look", _instead(None))),
-    ("R7.6 a staging buffer is used too early", "R7.6", _on(StagingPool, "acquire", _early_buffer)),
-    ("R7.6 a staging buffer is never used again", "R7.6", _on(StagingPool, "acquire", lambda old: lambda self: self._grow())),
-    ("R7.6 a copy buffer is used too early", "R7.6", _on(Buffers, "take", _early_copy_buffer)),
-    ("R7.1 all copies stand in one lane", "R7.1", _on(Copier, "lane", _one_lane)),
-    ("R7.7 only the first row's slots are read", "R7.7", _everywhere("batch.table_reads", "named_slots", _first_row_only)),
-    ("R8.1 the levels are not written", "R8.1", _on(Packer, "add", _without_levels)),
-    ("R8.2 the row of a closed member stays", "R8.2", _on(Batch, "member_closed", _instead(None))),
-    ("R8.2 the last free row is taken", "R8.2", _on(Batch, "_row_for", _last_free_row)),
+    ("R4.2 a decode entry stays a prefill owner", "R4.2", on(Transaction.need_no_more, instead(None))),
+    ("R4.3 a resize retries nothing", "R4.3", within(growth, offload.claim_retries, instead((NONE, {})))),
+    ("R4.3 a resume retries nothing", "R4.3", within(lifecycle, offload.claim_retries, instead((NONE, {})))),
+    ("R4.3 a publication retries nothing", "R4.3", on(Inside.retry_deferred, instead(None))),
+    ("R4.3 enter_decode of a decoding request retries nothing", "R4.3", on(Manager.enter_decode, _no_retry_when_decoding)),
+    ("R4.5 one submission per page offloaded", "R4.5", everywhere(offload.offload, _page_by_page_down)),
+    ("R4.5 one submission per page onboarded", "R4.5", everywhere(offload.bring_up, _page_by_page_up)),
+    ("R4.6 the index of other owners stays", "R4.6", during(Copies._tell_owners, core_module.Core.owners, first(1))),
+    ("R4.6 a freed slot is lost", "R4.6", on(SlotPool.give, lambda old: lambda self, slots: old(self, slots[1:]))),
+    ("R4.8 queued work of a refused copy is forgotten", "R4.8", on(Copies.after_undo, lambda old: lambda self: [])),
+    ("R4.8 what was overwritten is not put back", "R4.8", on(Copies._put_back, instead(None))),
+    ("R5.3 a promotion defers nothing", "R5.3", on(Copies._tell_owners, _no_new_deferral)),
+    ("R6.3 the eligible count is one too many", "R6.3", on(Request.eligible, lambda old: lambda *args: old(*args) + 1)),
+    ("R6.3 the eligible count jumps over a gap", "R6.3", on(GroupBlocks.on_host, _gap_is_jumped)),
+    ("R6.3 pages are eligible in prefill", "R6.3", on(Request.eligible, _eligible_in_prefill)),
+    ("R6.4 versions of other owners stay", "R6.4", on(Copies._tell_owners, _first_owner_newer)),
+    ("R6.5 any version can be acknowledged", "R6.5", on(Manager.acknowledge, _any_version)),
+    ("R7.2 of the points of a stream the oldest is kept", "R7.2", on(Fence.__init__, _oldest_point)),
+    ("R7.2 slots behind a fence are taken as soon as others", "R7.2", on(Fence.passed, instead(True))),
+    ("R7.2 slots whose fence has passed stay behind", "R7.2", on(SlotPool._look, instead(None))),
+    ("R7.6 a staging buffer is used too early", "R7.6", on(StagingPool.acquire, _early_buffer)),
+    ("R7.6 a staging buffer is never used again", "R7.6", on(StagingPool.acquire, lambda old: lambda self: self._grow())),
+    ("R7.6 a copy buffer is used too early", "R7.6", on(Buffers.take, _early_copy_buffer)),
+    ("R7.1 all copies stand in one lane", "R7.1", on(Copier.lane, _one_lane)),
+    ("R7.7 only the first row's slots are read", "R7.7", everywhere(table_reads.named_slots, _first_row_only)),
+    ("R8.1 the levels are not written", "R8.1", on(Packer.add, _without_levels)),
+    ("R8.2 the row of a closed member stays", "R8.2", on(Batch.member_closed, instead(None))),
+    ("R8.2 the last free row is taken", "R8.2", on(Batch._row_for, _last_free_row)),
     (
         "R8.3 a newer version makes no row dirty",
         "R8.3",
-        _on(Batch, "_shows", _older_version),
+        on(Batch._shows, _older_version),
     ),
-    ("R8.4 the first dirty row alone is published", "R8.4", _on(Batch, "_upload", _first_row_published)),
-    ("R8.4 a row is taken for what its member showed last", "R8.4", _on(Display, "show", _member_is_believed)),
-    ("R8.4 a moved page is not written again", "R8.4", _on(Display, "moved", _instead(None))),
-    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", _on(Display, "_compare", _instead(UNMOVED))),
-    ("R8.6 words are reused before others are published", "R8.6", _on(Display, "show", _reused_too_early)),
-    ("R8.4 published words change with the request", "R8.4", _on(Display, "to_change", _not_held)),
-    ("R7.7 the words of a row that its request has left are reused", "R7.7", _on(Display, "show", _left_rows_forgotten)),
-    ("R8.4 a publication acknowledges nothing", "R8.4", _on(Batch, "_upload", _never_acknowledged)),
-    ("R10.1 a page is evicted twice by one operation", "R10.1", _on(Room, "_move", _evicted_again)),
-    ("R10.1 each row that a publication retries is an operation", "R10.1", _on(growth, "retry_deferred", _in_its_own_scope)),
-    ("R10.1 held pages are dropped", "R10.1", _on(Room, "_leave", _held_is_dropped)),
-    ("R10.2 the last page in leaves first", "R10.2", _on(EvictionQueue, "ordered", lambda old: lambda self: old(self)[::-1])),
-    ("R10.2 lower blocks leave first", "R10.2", _on(EvictionQueue, "ordered", _low_blocks_first)),
-    ("R10.3 a block without pages stays in the tree", "R10.3", _everywhere("operations.tree_changes", "_remove", _instead(None))),
-    ("R11.3 dense offsets of pages on the host", "R11.3", _everywhere("serving.executor", "_must_be_dense", _instead(None))),
-    ("R11.5 giving back is a resize, which retries", "R11.5", _on(growth, "give_back", _as_a_resize)),
-    ("R11.5 a refused request keeps what was grown for it", "R11.5", _on(Executor, "_give_back", _instead(None))),
-    ("R13.1 dropped pages are not counted", "R13.1", _on(Counters, "dropped", _instead(None))),
-    ("R13.2 refused copies are counted", "R13.2", _on(Copies, "after_undo", _refused_are_counted)),
+    ("R8.4 the first dirty row alone is published", "R8.4", on(Batch._upload, _first_row_published)),
+    ("R8.4 a row is taken for what its member showed last", "R8.4", on(Display.show, _member_is_believed)),
+    ("R8.4 a moved page is not written again", "R8.4", on(Display.moved, instead(None))),
+    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", on(Display._compare, instead(UNMOVED))),
+    ("R8.6 words are reused before others are published", "R8.6", on(Display.show, _reused_too_early)),
+    ("R8.4 published words change with the request", "R8.4", on(Display.to_change, _not_held)),
+    ("R7.7 the words of a row that its request has left are reused", "R7.7", on(Display.show, _left_rows_forgotten)),
+    ("R8.4 a publication acknowledges nothing", "R8.4", on(Batch._upload, _never_acknowledged)),
+    ("R10.1 a page is evicted twice by one operation", "R10.1", on(Room._move, _evicted_again)),
+    ("R10.1 each row that a publication retries is an operation", "R10.1", on(growth.retry_deferred, _in_its_own_scope)),
+    ("R10.1 held pages are dropped", "R10.1", on(Room._leave, _held_is_dropped)),
+    ("R10.2 the last page in leaves first", "R10.2", on(EvictionQueue.ordered, lambda old: lambda self: old(self)[::-1])),
+    ("R10.2 lower blocks leave first", "R10.2", on(EvictionQueue.ordered, _low_blocks_first)),
+    ("R10.3 a block without pages stays in the tree", "R10.3", everywhere(tree_changes._remove, instead(None))),
+    ("R11.3 dense offsets of pages on the host", "R11.3", everywhere(executor._must_be_dense, instead(None))),
+    ("R11.5 giving back is a resize, which retries", "R11.5", on(growth.give_back, _as_a_resize)),
+    ("R11.5 a refused request keeps what was grown for it", "R11.5", on(Executor._give_back, instead(None))),
+    ("R13.1 dropped pages are not counted", "R13.1", on(Counters.dropped, instead(None))),
+    ("R13.2 refused copies are counted", "R13.2", on(Copies.after_undo, _refused_are_counted)),
 )

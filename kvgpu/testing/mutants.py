@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from kvgpu.testing.guards import GUARDS, PLACES
+from kvgpu.testing.pairs import PAIRS
 from kvgpu.testing.patches import DROPPED, Patch
+from kvgpu.testing.sizes import SIZES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +95,5 @@ def mutants() -> tuple[Mutant, ...]:
     """All breaks: the sites, the places that share a site's name, the guards."""
     fences = [Mutant(site, site.split()[0], "fence", {"mutant": site}) for site in SITES]
     places = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in PLACES]
-    return (*fences, *places, *(Mutant(name, rule, "guard", {}, patch) for name, rule, patch in GUARDS))
+    guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in (*GUARDS, *SIZES, *PAIRS))
+    return (*fences, *places, *guards)

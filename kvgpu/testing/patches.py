@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kvgpu.storage.fences import FenceTable
@@ -19,8 +20,66 @@ DROPPED = "R7 a place that was broken"
 """The site that broken places use, which the device is told to drop."""
 
 
+Make = Callable[[Any], Any]
+"""Makes what stands in the place of something."""
+
+
+def on(handle: Any, make: Make) -> Patch:
+    """A method or property of a class, or a function where it is defined, is what ``make`` makes of it."""
+    owner, name = _home(handle)
+    return partial(replaced, owner, name, make)
+
+
+def within(module: ModuleType, handle: Any, make: Make) -> Patch:
+    """A function is what ``make`` makes of it for one module that has imported it."""
+    return partial(replaced, module, handle.__name__, make)
+
+
+def everywhere(handle: Any, make: Make) -> Patch:
+    """A function is what ``make`` makes of it, also where other modules have imported it."""
+    return partial(_replaced_everywhere, handle, make)
+
+
+def during(outer: Any, inner: Any, make: Make) -> Patch:
+    """While ``outer`` runs, ``inner`` is what ``make`` makes of it; elsewhere it is as it was."""
+
+    def around(old: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with on(inner, make)():
+                return old(*args, **kwargs)
+
+        return run
+
+    return on(outer, around)
+
+
+def at(place: str) -> Patch:
+    """The waits at a place that takes the sites of what it waits for do nothing, whatever those are called."""
+    return partial(place_dropped, place)
+
+
+def instead(value: Any) -> Make:
+    """Whatever it is called with, nothing happens and ``value`` comes back."""
+    return lambda old: lambda *args, **kwargs: value
+
+
+def first(count: int) -> Make:
+    """Of what a method returns for something, the first so many alone."""
+    return lambda old: lambda self, *args: old(self, *args)[:count]
+
+
+def _home(handle: Any) -> tuple[Any, str]:
+    """Where a function is defined, and its name there."""
+    function: Any = handle.fget if isinstance(handle, property) else handle
+    *path, name = function.__qualname__.split(".")
+    owner: Any = sys.modules[function.__module__]
+    for part in path:
+        owner = getattr(owner, part)
+    return owner, name
+
+
 @contextmanager
-def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, make: Make) -> Iterator[None]:
     """``owner.name`` is what ``make`` makes of it, while the context is open."""
     descriptor = inspect.getattr_static(owner, name)
     setattr(owner, name, make(getattr(owner, name)))
@@ -31,10 +90,8 @@ def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None
 
 
 @contextmanager
-def replaced_everywhere(module: str, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """A function of a module of ``kvgpu``, also where other modules have imported it by name."""
-    original = getattr(importlib.import_module(module), name)
-    new = make(original)
+def _replaced_everywhere(original: Any, make: Make) -> Iterator[None]:
+    name, new = original.__name__, make(original)
     users = [one for key, one in list(sys.modules.items()) if key.startswith("kvgpu") and vars(one).get(name) is original]
     for user in users:
         setattr(user, name, new)
