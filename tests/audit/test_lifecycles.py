@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kvspec.audit.leftovers import own_folder
-from kvspec.audit.lifecycles import hunt
+from kvspec.audit.lifecycles import as_yaml, hunt, loaded, run
 from kvspec.audit.managers import Profile
+from kvspec.audit.workload import STREAMS
 from kvspec.harness.replay import Named
 from kvspec.harness.report import failure_report, plain
 from kvspec.harness.systems import find_system
@@ -24,6 +25,22 @@ def test_both_systems_agree_and_let_go_of_everything(first: int) -> None:
     for seed in range(first, first + CHUNK):
         found = hunt(seed, 40, *systems, {"device": "sim"}, Profile()).found
         assert found is None, plain(failure_report(found.result, ("kvref", "kvgpu"), f"kvspec fuzz --first {seed} --seeds 1"))
+
+
+def test_what_was_gone_through_is_what_its_text_says() -> None:
+    systems = (Named("keeps", KeepsSlots), Named("keeps", KeepsSlots))
+    errors = set()
+    for seed in range(20):
+        found = hunt(seed, 40, *systems, {}, Profile()).found
+        assert found is not None and found.at_the_end
+        result, steps = run(found.life, *systems, {})
+        assert result.failure == found.result.failure
+        scenario = loaded(as_yaml(found.life, steps))
+        assert found.text == as_yaml(found.life, steps)
+        assert (scenario.manager, scenario.streams) == (found.life.manager, STREAMS)
+        assert [(step.op, step.raises) for step in scenario.steps] == [(step.op, step.raises) for step in steps]
+        errors.update(step.raises for step in steps)
+    assert len(errors) > 3
 
 
 def test_slots_in_use_at_the_end_are_found() -> None:

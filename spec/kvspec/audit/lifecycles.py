@@ -15,13 +15,14 @@ from kvspec.audit.leftovers import files_left, leftovers, own_folder
 from kvspec.audit.managers import Profile, random_manager
 from kvspec.audit.workload import STREAMS, Chooser
 from kvspec.config import ManagerConfig
-from kvspec.errors import ErrorKind
 from kvspec.harness.difference import Failure, Result, Verdict
-from kvspec.harness.replay import Named, Raised, guarded, replay
+from kvspec.harness.replay import Choose, Named, replay_chosen
 from kvspec.language.loader import read_bytes
 from kvspec.observation import Observation
-from kvspec.scenario import Scenario, Step
-from kvspec.system import Setup, System
+from kvspec.scenario import Position, Scenario, Step
+
+FILE = Path("lifecycle.yaml")
+"""What the text of a failure is called in reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,58 +65,51 @@ class Hunted:
     unfinished: str = ""
 
 
-def generate(seed: int, steps: int, reference: Named, profile: Profile) -> Lifecycle:
-    """The lifecycle of a seed: ``steps`` operations, then everything is let go of."""
-    rng = Random(seed)
-    manager = random_manager(rng, profile)
-    chooser = Chooser(rng, manager, profile)
-    system = reference.factory(Setup(manager, STREAMS))
-    chosen: list[ops.Operation] = []
-    whole = True
-    for number in range(steps + 1):
-        seen = guarded(system.observe)
-        if isinstance(seen, Raised):  # a mistake of the reference: the replay meets it again, and reports it
-            whole = False
-            break
-        for op in [chooser.next(seen)] if number < steps else chooser.finish(seen):
-            chosen.append(op)
-            guarded(lambda op=op: system.apply(op))  # type: ignore[misc]
-    guarded(system.close)
-    return Lifecycle(seed, manager, tuple(chosen), whole)
+def run(life: Lifecycle, implementation: Named, reference: Named, options: Mapping[str, str]) -> tuple[Result, tuple[Step, ...]]:
+    """Replay a lifecycle through both systems; the steps come back as far as they were carried out, each with its error."""
+    rest = iter(life.operations)
+    return _gone_through(life, lambda _: next(rest, None), implementation, reference, options)
 
 
-def as_yaml(name: str, manager: ManagerConfig, operations: Sequence[ops.Operation], reference: Named) -> str:
-    """A scenario of these operations. The reference says which of them are errors, so that each has its ``raises``."""
-    system = reference.factory(Setup(manager, STREAMS))
-    try:
-        steps = [step_mapping(op, _error(system, op)) for op in operations]
-    finally:
-        guarded(system.close)
-    return document(name, manager, STREAMS, steps)
+def _gone_through(
+    life: Lifecycle, choose: Choose, implementation: Named, reference: Named, options: Mapping[str, str]
+) -> tuple[Result, tuple[Step, ...]]:
+    """Have both systems go through operations on the manager of a lifecycle. At its end, if it is whole, nothing may be left.
 
-
-def run(life: Lifecycle, implementation: Named, reference: Named, options: Mapping[str, str]) -> Result:
-    """Replay a lifecycle through both systems. At its end, if it was not cut short, nothing may be left.
-
-    What is left is a failure of a step behind the last.
+    What is left is a failure of a step behind the last. Where a failure stands is said of the lifecycle as YAML.
     """
-    name = f"lifecycle {life.seed}"
-    scenario = _scenario(as_yaml(name, life.manager, life.operations, reference))
+    head = Scenario(f"lifecycle {life.seed}", (), (), (), life.manager, STREAMS, (), Position(FILE, 1, 1), 0)
     last: list[tuple[Observation, Observation]] = []
 
     def look(step: Step, one: Observation, two: Observation) -> None:
         last[:] = [(one, two)]
 
     with own_folder() as folder:
-        result = replay(scenario, implementation, reference, options, look)
-    if result.verdict is not Verdict.PASSED or not life.whole:
-        return result
-    left = (*leftovers(life.manager, *last[0]), *files_left(folder))
-    if not left:
-        return result
-    step = scenario.steps[-1]
-    failure = Failure(len(scenario.steps), step.op.verb, step.position, step.last_line, left)
-    return replace(result, verdict=Verdict.FAILED, failure=failure)
+        result, steps = replay_chosen(head, choose, implementation, reference, options, look)
+    if result.verdict is Verdict.PASSED and life.whole:
+        left = (*leftovers(life.manager, *last[0]), *files_left(folder))
+        if left:
+            remains = Failure(len(steps), steps[-1].op.verb, head.position, 1, left)
+            result = replace(result, verdict=Verdict.FAILED, failure=remains)
+    failure = result.failure
+    if failure is None or not steps:
+        return result, steps
+    written = loaded(as_yaml(life, steps)).steps[min(failure.step, len(steps) - 1)]
+    return replace(result, failure=replace(failure, position=written.position, last_line=written.last_line)), steps
+
+
+def as_yaml(life: Lifecycle, steps: Sequence[Step]) -> str:
+    """A scenario of steps on the manager of a lifecycle, with ``raises`` where the reference had an error."""
+    written = [step_mapping(step.op, step.raises) for step in steps]
+    return document(f"found by lifecycle {life.seed}", life.manager, STREAMS, written)
+
+
+def loaded(text: str) -> Scenario:
+    """The scenario of a lifecycle that was written as YAML."""
+    found = read_bytes(FILE, text.encode())
+    if found.problems:
+        raise AssertionError("a generated scenario is wrong: " + "; ".join(map(str, found.problems)) + "\n" + text)
+    return found.scenarios[0]
 
 
 def shrink(found: Found, implementation: Named, reference: Named, options: Mapping[str, str], seconds: float = math.inf) -> Found:
@@ -128,6 +122,7 @@ def shrink(found: Found, implementation: Named, reference: Named, options: Mappi
         return found
     end = time.monotonic() + seconds
     wanted = best.failure.identity
+    taken: tuple[Step, ...] = ()
     kept = list(life.operations[: best.failure.step + 1])
     size = max(1, len(kept) // 2)
     while time.monotonic() < end:
@@ -137,39 +132,39 @@ def shrink(found: Found, implementation: Named, reference: Named, options: Mappi
             if not shorter:  # a scenario has at least one step
                 start += size
                 continue
-            again = run(Lifecycle(life.seed, life.manager, tuple(shorter)), implementation, reference, options)
+            again, carried_out = run(Lifecycle(life.seed, life.manager, tuple(shorter)), implementation, reference, options)
             if again.failure is not None and again.failure.identity == wanted:
-                kept, best, progress = shorter[: again.failure.step + 1], again, True
+                kept, taken, best, progress = shorter[: again.failure.step + 1], carried_out, again, True
             else:
                 start += size
         if size == 1 and not progress:
             break
         size = max(1, size // 2)
-    return Found(life, best, as_yaml(_title(life), life.manager, kept, reference))
+    return Found(life, best, as_yaml(life, taken)) if taken else found
 
 
 def hunt(seed: int, steps: int, implementation: Named, reference: Named, options: Mapping[str, str], profile: Profile) -> Hunted:
-    """Generate and replay the lifecycle of a seed; a failure comes back with the operations up to it."""
-    life = generate(seed, steps, reference, profile)
-    result = run(life, implementation, reference, options)
+    """The lifecycle of a seed: ``steps`` operations, chosen with the reference's state in view, then everything is let go of.
+
+    Both systems go through it as it is chosen. A failure comes back with the operations up to it.
+    """
+    rng = Random(seed)
+    manager = random_manager(rng, profile)
+    chooser = Chooser(rng, manager, profile)
+    left = iter(range(steps))
+    ending: list[ops.Operation] | None = None
+
+    def choose(seen: Observation) -> ops.Operation | None:
+        nonlocal ending
+        if next(left, None) is not None:
+            return chooser.next(seen)
+        if ending is None:
+            ending = chooser.finish(seen)
+        return ending.pop(0) if ending else None
+
+    life = Lifecycle(seed, manager, (), whole=True)
+    result, taken = _gone_through(life, choose, implementation, reference, options)
     if result.verdict is not Verdict.FAILED:
         return Hunted(unfinished=result.reason)
-    last = len(life.operations) if result.failure is None else result.failure.step + 1
-    return Hunted(Found(life, result, as_yaml(_title(life), life.manager, life.operations[:last], reference)))
-
-
-def _title(life: Lifecycle) -> str:
-    return f"found by lifecycle {life.seed}"
-
-
-def _error(system: System, op: ops.Operation) -> ErrorKind | None:
-    """The kind of error that an operation is answered with; none also if the system lets an exception out."""
-    outcome = guarded(lambda: system.apply(op))
-    return None if isinstance(outcome, Raised) else outcome.error
-
-
-def _scenario(text: str) -> Scenario:
-    loaded = read_bytes(Path("lifecycle.yaml"), text.encode())
-    if loaded.problems:
-        raise AssertionError("a generated scenario is wrong: " + "; ".join(map(str, loaded.problems)) + "\n" + text)
-    return loaded.scenarios[0]
+    life = replace(life, operations=tuple(step.op for step in taken))
+    return Hunted(Found(life, result, as_yaml(life, taken)))

@@ -19,12 +19,14 @@ from kvspec.harness.systems import Factory, device_of, lacking, setup_for, unobs
 from kvspec.harness.tables import compare_tables
 from kvspec.harness.unobserved import passed_over
 from kvspec.observation import Observation
+from kvspec.ops import Operation, Sync
 from kvspec.refs import group_shapes
-from kvspec.scenario import Scenario, Step
+from kvspec.scenario import UNSET, Expect, Scenario, Step
 from kvspec.system import DeviceLimit, Outcome, System
 
 T = TypeVar("T")
 
+NO_OPERATION, NO_EXPECTATION = Sync(), Expect()
 FRAMES = 5
 """How many of the innermost frames of an exception a report shows."""
 
@@ -48,6 +50,8 @@ class Raised:
 
 Look = Callable[[Step, Observation, Observation], None]
 """Called after each step that held, with what the reference and the implementation show."""
+Choose = Callable[[Observation], "Operation | None"]
+"""Called before each step with what the reference shows: the next operation, or none at the end."""
 
 
 def replay(
@@ -77,13 +81,27 @@ def replay(
         return replace(_result(scenario, Verdict.SKIPPED, 0, start, reason=reason), lacks=things)
     if not scenario.steps:
         return _result(scenario, Verdict.FAILED, 0, start, failure=_nothing(scenario))
-    failure = run.build() or run.steps()
-    closing = run.close()
-    failure = failure or closing
-    if failure is None and run.limit:
-        return _result(scenario, Verdict.SKIPPED, run.done, start, reason=run.limit)  # no device has checked it
-    verdict = Verdict.PASSED if failure is None else Verdict.FAILED
-    return _result(scenario, verdict, run.done, start, device=run.device, failure=failure)
+    return run.through(run.steps, start)
+
+
+def replay_chosen(
+    scenario: Scenario,
+    choose: Choose,
+    implementation: Named,
+    reference: Named,
+    options: Mapping[str, str] | None = None,
+    look: Look | None = None,
+) -> tuple[Result, tuple[Step, ...]]:
+    """Replay operations that are chosen one by one, with what the reference shows in view; else as `replay`.
+
+    Whatever error the reference has is meant, so the implementation must have it, too. It ends where a system lacks something.
+
+    :param scenario: one without steps. All steps stand at its position.
+    :returns: the result, and the steps that were carried out, each with its ``raises``.
+    """
+    start = time.perf_counter()
+    run = _Replay(scenario, implementation, reference, options or {}, look)
+    return run.through(lambda: run.choose(choose), start), tuple(run.taken)
 
 
 class _Replay:
@@ -104,6 +122,18 @@ class _Replay:
         self.indexes: tuple[Index | None, Index | None] = (None, None)
         self.shared = Shared.of(scenario.manager, unobserved_by(*self.factories))
         self.touched: tuple[dict[object, int], dict[tuple[str, int], int]] = ({}, {})
+        self.taken: list[Step] = []
+        self.agree = False
+
+    def through(self, steps: Callable[[], Failure | None], start: float) -> Result:
+        """Build both systems, go through the steps, and close both."""
+        failure = self.build() or steps()
+        closing = self.close()
+        failure = failure or closing
+        if failure is None and self.limit:
+            return _result(self.scenario, Verdict.SKIPPED, self.done, start, reason=self.limit)  # no device has checked it
+        verdict = Verdict.PASSED if failure is None else Verdict.FAILED
+        return _result(self.scenario, verdict, self.done, start, device=self.device, failure=failure)
 
     def not_asked(self, answers: Sequence[object]) -> Failure:
         """A system raised when it was asked what it cannot do. ``answers``: of each system."""
@@ -120,7 +150,7 @@ class _Replay:
             if not isinstance(system, Raised):
                 self.systems.append(system)
         if any(isinstance(one, Raised) for one in built):
-            return self._raised(self.scenario.steps[0], "while it was built", built)
+            return self._raised(self._first(), "while it was built", built)
         self.device = device_of(self.systems[1])
         return None
 
@@ -132,12 +162,43 @@ class _Replay:
                 return failure
         return None
 
+    def choose(self, choose: Choose) -> Failure | None:
+        """Go through steps that are chosen one by one (see `replay_chosen`)."""
+        self.agree = True
+        shown = guarded(self.systems[0].observe)
+        if isinstance(shown, Raised):
+            return self._raised(self._first(), "while it was observed", [shown])
+        while (op := choose(shown)) is not None:
+            step = replace(_no_step(self.scenario), number=len(self.taken), op=op)
+            if self._lacks(step):
+                return None
+            self.taken.append(step)
+            failure = self._step(step)
+            self.done += not self.limit
+            if failure is not None or self.limit:
+                return failure
+            assert self.indexes[0] is not None
+            shown = self.indexes[0].observation
+        return None
+
+    def _lacks(self, step: Step) -> bool:
+        """Whether a system lacks what a step needs; ``limit`` then says so."""
+        alone = replace(self.scenario, steps=(step,))
+        for name, factory in zip(self.names, self.factories, strict=True):
+            if lack := lacking(alone, factory):
+                self.limit = f"{name} lacks {', '.join(lack)}"
+        return bool(self.limit)
+
     def close(self) -> Failure | None:
         closed = [guarded(system.close) for system in self.systems]
         self.systems = []
         if any(isinstance(one, Raised) for one in closed):
-            return self._raised(self.scenario.steps[-1], "while it was closed", closed)
+            steps = self.scenario.steps or self.taken
+            return self._raised(steps[-1] if steps else self._first(), "while it was closed", closed)
         return None
+
+    def _first(self) -> Step:
+        return self.scenario.steps[0] if self.scenario.steps else _no_step(self.scenario)
 
     def _step(self, step: Step) -> Failure | None:
         outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
@@ -147,6 +208,8 @@ class _Replay:
                 return None
         if any(isinstance(one, Raised) for one in outcomes):
             return self._raised(step, f"in {step.op.verb}", outcomes)
+        if self.agree and isinstance(outcomes[0], Outcome):
+            step = self.taken[-1] = replace(step, raises=outcomes[0].error)
         seen: list[Index | Raised] = [guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
         if any(isinstance(one, Raised) for one in seen):
             return self._raised(step, f"while it was observed after {step.op.verb}", seen)
@@ -243,6 +306,11 @@ def _exception_identity(answers: Sequence[object]) -> str:
             place = one.frames[0].split(": ")[0] if one.frames else ""
             return f"{one.text.split(':')[0]} at {place}"
     return "raised"
+
+
+def _no_step(scenario: Scenario) -> Step:
+    """Where there is no step yet: at the scenario itself."""
+    return Step(0, NO_OPERATION, UNSET, None, NO_EXPECTATION, None, scenario.position, scenario.position.line, {})
 
 
 def _nothing(scenario: Scenario) -> Failure:
