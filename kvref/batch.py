@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.failure import invalid, logic
 from kvref.lookup import any_batch, any_request, live, open_batch
 from kvref.order import Work
@@ -20,6 +18,7 @@ from kvref.state import (
     put_request,
     snapshot,
 )
+from kvref.values import replace
 from kvspec import ops
 from kvspec.observation import BAD
 

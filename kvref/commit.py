@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from kvref.eviction import act, new_plan
@@ -14,6 +13,7 @@ from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, pl
 from kvref.pages import behind, follow, let_go, let_go_stale, renew
 from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
 from kvref.tree import add_node, child, children, enter, page_at
+from kvref.values import replace
 from kvspec import ops
 from kvspec.errors import ErrorKind
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kvref.failure import Refused
 from kvref.layout import Place
@@ -11,6 +10,7 @@ from kvref.order import NOTHING, Work, join
 from kvref.pages import fence_slot, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
 from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, place_of, put_page, put_request
 from kvref.tree import count, emit, prefix
+from kvref.values import replace
 from kvspec.config import Level
 from kvspec.observation import LevelChanged
 from kvspec.ops import Direction

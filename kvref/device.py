@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.failure import logic, out_of_range
 from kvref.lookup import need_no_capture, need_stream
 from kvref.order import Work, pending
 from kvref.pages import submit_visible
 from kvref.reads import read_of
 from kvref.state import Capture, Fault, Read, State, fresh
+from kvref.values import replace
 from kvspec import ops
 
 

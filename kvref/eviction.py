@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kvref.copies import move
 from kvref.failure import NoRoom
 from kvref.layout import Place
 from kvref.maps import Map
-from kvref.state import Page, State, owners, place_of, status
+from kvref.state import Page, State, locked, place_of, status
 from kvref.tree import doomed, drop, kept_for
+from kvref.values import memoised, replace
 from kvspec.config import Level
 from kvspec.observation import PageStatus
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Room that is being planned, by numbers alone: nothing has happened yet (R3.14).
 
@@ -43,8 +44,20 @@ def new_plan(state: State, pinned: Iterable[Page] = ()) -> Plan:
 
 def evictable(state: State, place: Place) -> list[Page]:
     """R10.2: the evictable pages of a pool group (R2.2, R2.5), the one that leaves first before the others."""
-    pages = [p for p in state.pages.values() if place_of(state, p) == place and not owners(state, p)]
-    return sorted(pages, key=lambda p: (p.priority, p.since, -p.block, p.group, p.id))
+    return queues(state).get(place, [])
+
+
+@memoised
+def queues(state: State) -> dict[Place, list[Page]]:
+    """R10.2: the evictable pages of each pool group that has some, in order."""
+    owned = locked(state)
+    found: dict[Place, list[Page]] = {}
+    for p in state.pages.values():
+        if p.id not in owned:
+            found.setdefault(place_of(state, p), []).append(p)
+    for pages in found.values():
+        pages.sort(key=lambda p: (p.priority, p.since, -p.block, p.group, p.id))
+    return found
 
 
 def reserve_room(state: State, plan: Plan, place: Place, n: int = 1) -> Plan | None:
@@ -59,7 +72,8 @@ def reserve_room(state: State, plan: Plan, place: Place, n: int = 1) -> Plan | N
 
 def first_to_leave(state: State, plan: Plan, place: Place) -> Plan | None:
     """R10.1: the plan in which the first page that can leave a pool group does. What was passed over is looked at again."""
-    return next((p for page in evictable(state, place) if (p := leave(state, plan, page))), None)
+    left = (page for page in evictable(state, place) if page.id not in plan.at and page.id not in plan.dropped)
+    return next((p for page in left if (p := leave(state, plan, page))), None)
 
 
 def leave(state: State, plan: Plan, page: Page) -> Plan | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from kvref.batch import no_capture
@@ -16,6 +15,7 @@ from kvref.queries import buffer, dense_offsets
 from kvref.reads import read_of, record_table_read, table_group
 from kvref.requests import resume
 from kvref.state import Batch, State, batch_of, put_request
+from kvref.values import replace
 from kvspec import ops
 
 Step = Callable[[State, Any], tuple[State, bool]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kvref.eviction import act, make_room, new_plan
 from kvref.failure import Failure, NoRoom, invalid, logic
@@ -11,6 +10,7 @@ from kvref.lookup import attempt, group_indices, live, need_active, need_blocks
 from kvref.offload import host, offload, offload_of, plan_offload
 from kvref.pages import add_page, let_go, let_go_stale, renew, unkept_stale, unlock, write_history, write_of
 from kvref.state import Key, Page, Request, State, batch_of, mapped, put_request, stale
+from kvref.values import replace
 from kvspec import ops
 from kvspec.config import Level
 from kvspec.errors import ErrorKind

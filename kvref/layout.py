@@ -79,12 +79,16 @@ class Layout:
         return -(-tokens // self.tpb)
 
     def stale(self, group: int, block: int, history: int) -> bool:
-        """R1.8: whether a block is stale at a history. A sparse group drops nothing; an SSM state is never stale (R1.3)."""
+        """R1.8: whether a block is stale at a history."""
+        return block in self.stale_blocks(group, history)
+
+    def stale_blocks(self, group: int, history: int) -> range:
+        """R1.8: the blocks that are stale at a history. A sparse group drops nothing; an SSM state is never stale (R1.3)."""
         g = self.groups[group]
         if g.window is None or g.sparse:
-            return False
+            return range(0)
         begin = min(self.blocks(history), self.blocks(g.sinks))
-        return begin <= block < max(begin, (history + 1 - g.window) // self.tpb)
+        return range(begin, max(begin, (history + 1 - g.window) // self.tpb))
 
     def complete(self, block: int, history: int) -> bool:
         """Whether a block is complete history (R4.1)."""

@@ -30,7 +30,7 @@ def movable(state: State, page: Page) -> bool:
     return all(owner.decoding for owner in owners(state, page))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Offload:
     """An operation's offload (R4.7). ``must``: pages that have to fit; ``may``: older deferred ones, in the order of trying."""
 

@@ -13,7 +13,7 @@ from kvref.maps import Map
 from kvspec.observation import Order
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """A node of the device's order. ``gates``: by number, opened ones included. ``after``: items by stream."""
 
@@ -25,7 +25,7 @@ NOTHING = Work()
 """Work that has nothing before it: done from the start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stream:
     """A stream: ``last``, what the work submitted next follows; ``log``, the step of each user-visible item so far."""
 
@@ -34,17 +34,23 @@ class Stream:
 
 
 def join(*works: Work) -> Work:
-    """The least order that is behind all of ``works``."""
+    """The least order that is behind all of ``works``; the one that is, where that is one of them."""
+    several = {id(work): work for work in works if work.gates or work.after}
+    if len(several) < 2:
+        return next(iter(several.values()), NOTHING)
     after: dict[str, int] = {}
-    for work in works:
+    for work in several.values():
         for stream, item in work.after.items():
-            after[stream] = max(after.get(stream, 0), item)
-    return Work(frozenset().union(*(work.gates for work in works)), Map(after))
+            if item > after.get(stream, 0):
+                after[stream] = item
+    gates = frozenset().union(*(work.gates for work in several.values()))
+    last = Work(gates, Map(after))
+    return next((work for work in several.values() if work == last), last)
 
 
 def pending(work: Work, closed: Map[str, int]) -> bool:
     """Whether a closed gate holds the work up. ``closed``: the number of each closed gate by label."""
-    return any(gate in work.gates for gate in closed.values())
+    return bool(work.gates) and any(gate in work.gates for gate in closed.values())
 
 
 def view(work: Work, closed: Map[str, int], streams: Map[str, Stream]) -> Order:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import replace
 
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join, pending
@@ -15,13 +14,16 @@ from kvref.state import (
     State,
     can_commit,
     fresh,
+    in_order,
     keepers,
-    owners,
+    locked,
     place_of,
     put_page,
     put_request,
     stale,
+    stale_pages,
 )
+from kvref.values import replace
 from kvspec.config import Level
 from kvspec.payload import Content, next_content
 
@@ -50,8 +52,8 @@ def last_work(state: State, r: Request) -> Work:
 def take_slot(state: State, place: Place) -> tuple[State, Slot]:
     """R7.2: take a free slot: one whose fence has passed before others, then the one that became free first."""
     free = state.free[place]
-    slot = next((s for s in free if not pending(s.fence, state.gates)), free[0])
-    return replace(state, free=state.free.set(place, tuple(s for s in free if s != slot))), slot
+    at = next((n for n, s in enumerate(free) if not pending(s.fence, state.gates)), 0)
+    return replace(state, free=state.free.set(place, free[:at] + free[at + 1 :])), free[at]
 
 
 def free_slot(state: State, place: Place, number: int, fence: Work) -> State:
@@ -131,7 +133,7 @@ def let_go_stale(state: State, r: Request) -> State:
 def unkept_stale(state: State, r: Request) -> list[Key]:
     """R3.7: the stale pages that a request does not keep for a commit."""
     keep = can_commit(state, r) and r.width == 1  # R3.9: with more beams there is no commit any more
-    return [k for k, p in r.pages.items() if stale(state, r, k) and not (keep and state.pages[p].node is None)]
+    return [k for k, p in stale_pages(state, r).items() if not (keep and state.pages[p].node is None)]
 
 
 def write_page(state: State, stream: str, page: Page, content: Content) -> State:
@@ -154,10 +156,11 @@ def write_history(state: State, r: Request, old: int, new: int, among: Container
 
     ``among``: the pages to look at, all if it is not given.
     """
-    for key in sorted(r.pages, key=lambda k: (k[1], k[0], k[2])):
-        page = state.pages[r.pages[key]]
-        newly = state.layout.complete(key[1], new) and not state.layout.complete(key[1], old)
-        if newly and not page.written and (among is None or page.id in among):
+    for key, pid in in_order(r.pages).items():
+        if not old // state.layout.tpb <= key[1] < new // state.layout.tpb:
+            continue
+        page = state.pages[pid]
+        if not page.written and (among is None or pid in among):
             state = write_of(state, r, page)
             if stale(state, r, key):  # R7.4: what is written to it is work before its release, too
                 state = unlock(state, r, page)
@@ -179,8 +182,11 @@ def renew(before: State, state: State) -> State:
 
     ``before``: at the start of the operation, or of the call. What left in an earlier part of the call stays where it is.
     """
-    for page in state.pages.values():
-        left = page.id in before.pages and owners(before, before.pages[page.id]) and not owners(state, page)
-        if left and (before.trace.part == state.trace.part or page.since[0] < state.step):
+    if before.requests is state.requests:
+        return state
+    owned = locked(state)
+    for pid in locked(before):
+        page = None if pid in owned else state.pages.get(pid)
+        if page is not None and (before.trace.part == state.trace.part or page.since[0] < state.step):
             state = put_page(state, replace(page, since=now(state)))
     return state

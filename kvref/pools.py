@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.eviction import clear, evict, make_room
 from kvref.failure import Failure, NoRoom, invalid, logic, out_of_range
 from kvref.layout import Place
@@ -12,6 +10,7 @@ from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
 from kvref.state import State, put_page
 from kvref.tree import add_node, child, page_at, prefix
+from kvref.values import replace
 from kvspec import ops
 from kvspec.config import Level
 from kvspec.errors import ErrorKind

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.batch import dirty_rows, need_published, no_capture, put_batch, words_of, would_publish
 from kvref.copies import refuses
 from kvref.eviction import act, new_plan
@@ -14,6 +12,7 @@ from kvref.offload import offload, offload_of, plan_offload
 from kvref.order import join, pending
 from kvref.pages import follow, next_part, renew, submit_visible
 from kvref.state import Batch, Request, State, Upload, mapped, put_request
+from kvref.values import replace
 from kvref.versions import settle
 from kvspec import ops
 from kvspec.errors import ErrorKind

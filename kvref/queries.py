@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import Buffer, Group
 from kvref.lookup import live, open_batch
 from kvref.maps import Map
 from kvref.state import Request, State, batch_of, mapped, snapshot
+from kvref.values import replace
 from kvspec import ops
 from kvspec.config import Level
 from kvspec.observation import BAD, Counters, GroupCounters

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.batch import need_published, no_capture, put_batch
 from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import Place
@@ -12,6 +10,7 @@ from kvref.order import join
 from kvref.pages import fence_slot, follow, submit_visible
 from kvref.requests import need_beam
 from kvref.state import Batch, Read, State, batch_of, mapped, owners, place_of
+from kvref.values import replace
 from kvspec import ops
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.commit import finish
 from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use
@@ -15,6 +13,7 @@ from kvref.order import Work
 from kvref.pages import behind, follow, let_go, new_page, unlock
 from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
 from kvref.tree import match, page_at
+from kvref.values import replace
 from kvspec import ops
 from kvspec.config import Level
 from kvspec.observation import Phase, RequestStatus

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from kvref.layout import Layout, Place
 from kvref.maps import Map
 from kvref.order import NOTHING, Stream, Work
+from kvref.values import memoised, replace
 from kvspec.config import Level
 from kvspec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
 from kvspec.ops import Direction
@@ -18,7 +19,7 @@ Key: TypeAlias = tuple[int, int, int]
 """A page's place in a request: layer group, block, beam row."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
     """A page (R2.1, R2.4).
 
@@ -50,7 +51,7 @@ class Page:
         return self.group, self.block, self.beam
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Node:
     """A block of the prefix tree (R2.6): its own tokens, at most tpb. A lower ``id`` is older; ``parent`` None at the root."""
 
@@ -59,7 +60,7 @@ class Node:
     tokens: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """A request (section 3). ``tokens``: the committed ones. ``path``: the tree blocks of its whole committed blocks.
 
@@ -101,7 +102,7 @@ class Request:
         return self.phase is Phase.DECODE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Slot:
     """A slot that holds no page: its number, and the fence that its next use runs after (R7.2)."""
 
@@ -109,7 +110,7 @@ class Slot:
     fence: Work
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """A snapshot (R6.1) of one request, group and beam row."""
 
@@ -122,7 +123,7 @@ class Snapshot:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Words:
     """What a row publishes for one group: index and level of each block of the table, and the eligible count (R8.4)."""
 
@@ -131,7 +132,7 @@ class Words:
     eligible: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Upload:
     """A publication: its work, and the tables after it, by row and then by attention group."""
 
@@ -143,7 +144,7 @@ NEVER, EMPTY = -1, 0
 """What a row published last, where it is not a version: nothing yet, or that it has no member."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """A batch (section 8). ``published``: by row, the version last published, `NEVER` or `EMPTY`. ``uploads``: the last one, and
     before it those that may be pending. ``refused``: queued work of refused uploads. ``reads``: reads recorded on the tables.
@@ -162,7 +163,7 @@ class Batch:
     open: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Read:
     """A device read: its work, and what it returns when it has run."""
 
@@ -171,7 +172,7 @@ class Read:
     payload: Content | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fault:
     """A copy that will be refused: the ``call``-th next submission of its direction (R4.8)."""
 
@@ -180,7 +181,7 @@ class Fault:
     queued: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Submission:
     """A copy submission of the operation under way: its work, its source pages, and the slots reserved for it.
 
@@ -193,7 +194,7 @@ class Submission:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trace:
     """What the operation under way has done so far. ``newer``: requests whose version is newer whatever they show (R6.4).
 
@@ -208,7 +209,7 @@ class Trace:
     writes: tuple[tuple[str, int, Content], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Capture:
     """A capture under way: its stream, and the table reads so far, by batch and attention group."""
 
@@ -216,7 +217,7 @@ class Capture:
     reads: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """Everything. ``step``: the number of operations before this one. ``serial``: the last identity handed out.
 
@@ -270,10 +271,41 @@ def stale(state: State, r: Request, key: Key) -> bool:
     return state.layout.stale(key[0], key[1], r.history)
 
 
+@memoised
+def in_order(pages: Map[Key, int]) -> dict[Key, int]:
+    """The pages of a request in order of block, then group, then beam row."""
+    return {k: pages[k] for k in sorted(pages, key=lambda k: (k[1], k[0], k[2]))}
+
+
+@memoised
+def needed(pages: Map[Key, int], layout: Layout, history: int) -> dict[Key, int]:
+    """The pages of a request whose blocks are not stale at a history, in order."""
+    gone = [layout.stale_blocks(g.index, history) for g in layout.groups]
+    if not any(gone):
+        return in_order(pages)
+    return {k: pid for k, pid in in_order(pages).items() if k[1] not in gone[k[0]]}
+
+
+def blocks_of(state: State, r: Request) -> dict[Key, int]:
+    """The pages of a request's blocks that are not stale, by number, in order of block, then group, then beam row."""
+    return needed(r.pages, state.layout, r.history)
+
+
+def stale_pages(state: State, r: Request) -> dict[Key, int]:
+    """The pages, by number, of a request's blocks that are stale."""
+    live = blocks_of(state, r)
+    return {} if len(live) == len(r.pages) else {k: pid for k, pid in in_order(r.pages).items() if k not in live}
+
+
 def mapped(state: State, r: Request) -> dict[Key, Page]:
     """The pages of a request's blocks that are not stale, in order of block, then group, then beam row."""
-    keys = sorted(r.pages, key=lambda k: (k[1], k[0], k[2]))
-    return {k: state.pages[r.pages[k]] for k in keys if not stale(state, r, k)}
+    return {k: state.pages[pid] for k, pid in blocks_of(state, r).items()}
+
+
+@memoised
+def active(requests: Map[str, Request]) -> tuple[Request, ...]:
+    """The active ones among the requests."""
+    return tuple(r for r in requests.values() if r.active)
 
 
 def locks(state: State, r: Request, page: Page) -> bool:
@@ -283,7 +315,18 @@ def locks(state: State, r: Request, page: Page) -> bool:
 
 def owners(state: State, page: Page) -> tuple[Request, ...]:
     """R2.3: the active requests that have the page locked."""
-    return tuple(r for r in state.requests.values() if locks(state, r, page))
+    return tuple(r for r in active(state.requests) if locks(state, r, page))
+
+
+@memoised
+def locked(state: State) -> dict[int, list[Request]]:
+    """R2.3: the owners of every page that has any, by its number."""
+    found: dict[int, list[Request]] = {}
+    for r in active(state.requests):
+        for key, pid in blocks_of(state, r).items():
+            if state.pages[pid].key == key:
+                found.setdefault(pid, []).append(r)
+    return found
 
 
 def keepers(state: State, page: Page) -> tuple[tuple[Request, Key], ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from kvref import batch, commit, device, executor, growth, pools, publication, queries, reads, requests
@@ -13,6 +12,7 @@ from kvref.maps import Map
 from kvref.order import NOTHING, Stream
 from kvref.pages import renew
 from kvref.state import Slot, State, Trace
+from kvref.values import replace
 from kvref.versions import settle
 from kvspec import ops
 from kvspec.observation import Counters, GroupCounters

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.maps import Map
 from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
 from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
+from kvref.values import replace
 from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
 
 Match = tuple[tuple[int, ...], int]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kvref.state import Request, State, eligible_count, fresh, mapped, put_request
+from kvref.values import replace
 
 
 def shown(state: State, r: Request) -> object:
