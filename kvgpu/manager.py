@@ -327,6 +327,11 @@ class Manager:
         with self._lock.shared():
             return self._core.pool(self._core.key_of(page)).bytes_now(int(self._core.pages.slot[page]))
 
+    def payloads_now(self, level: int, pool_group: int, slots: Sequence[int]) -> list[bytes]:
+        """The bytes in slots of a pool group as they are, pools in the order of R1.6. The device must have settled."""
+        with self._lock.shared():
+            return self._core.pools[level][pool_group].bytes_of(slots)
+
     # ---- tree and pools (section 10) -------------------------------------------------------------------------------
 
     def seed_prefix(
@@ -418,7 +423,7 @@ class Manager:
     def tree_blocks(self) -> list[tuple[int, ...]]:
         """The whole prefix of each block of the tree, parents first."""
         with self._lock.shared():
-            return [node.prefix() for node in self._core.tree.walk()]
+            return [node.kept_prefix() for node in self._core.tree.walk()]
 
     def lifetime_counters(self) -> CounterView:
         """The counters, never reset (R13.1)."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from operator import is_
+
 from kvref.batch import dirty_rows
 from kvref.eviction import evictable
+from kvref.maps import Map
+from kvref.order import Stream, pending, view
 from kvref.order import Work as Node
-from kvref.order import pending, view
 from kvref.queries import since_reset
-from kvref.state import Batch, Page, Read, Request, Snapshot, State, Upload, batch_of, keepers, owners, snapshot, status
+from kvref.state import Batch, Key, Page, Read, Request, Snapshot, State, Upload, batch_of, kept, locked, snapshot
 from kvref.tree import prefix
+from kvref.values import memo_of, memoised
 from kvspec.observation import (
     BatchView,
     Observation,
     Order,
     PageRef,
+    PageStatus,
     PageView,
     PoolView,
     ReadView,
@@ -29,19 +34,20 @@ def observe(state: State) -> Observation:
     """Everything that the harness compares."""
     pages = tuple(state.pages.values())
     number = {p.id: i for i, p in enumerate(pages)}
+    keep, owned = kept(state), locked(state)
     groups = state.layout.groups
     return Observation(
         groups=tuple(g.name for g in groups),
         requests={name: request_view(state, r) for name, r in state.requests.items()},
-        pages=tuple(page_view(state, p) for p in pages),
+        pages=tuple([page_view(state, p, keep.get(p.id, []), owned.get(p.id, [])) for p in pages]),
         tree=tuple(TreeBlockView(prefix(state, node)) for node in state.nodes),
         pools={
             (place[0], served[0].name): PoolView(
                 tuple(g.name for g in served),
                 state.layout.slots[place[0]][place[1]],
                 len(state.free[place]),
-                tuple(order(state, slot.fence) for slot in state.free[place]),
-                tuple(number[p.id] for p in evictable(state, place)),
+                tuple([order(state, slot.fence) for slot in state.free[place]]),
+                tuple([number[p.id] for p in evictable(state, place)]),
             )
             for place in state.layout.places()
             for served in (state.layout.served(place),)
@@ -58,13 +64,25 @@ def observe(state: State) -> Observation:
 
 
 def order(state: State, work: Node) -> Order:
-    """A piece of device work as it is observed."""
-    return view(work, state.gates, state.streams)
+    """A piece of device work as it is observed. It looks the same until a gate opens or closes, or work is submitted."""
+    memo, logs = memo_of(work), logs_of(state.streams)
+    known = memo.get(order)
+    if known is None or known[0] is not state.gates or not (known[1] is logs or all(map(is_, known[1], logs))):
+        seen = view(work, state.gates, state.streams)
+        memo[order] = known = state.gates, logs, seen if known is None or known[2] != seen else known[2]
+    found: Order = known[2]
+    return found
+
+
+@memoised
+def logs_of(streams: Map[str, Stream]) -> tuple[tuple[int, ...], ...]:
+    """The logs of the streams."""
+    return tuple([stream.log for stream in streams.values()])
 
 
 def snapshot_view(state: State, s: Snapshot) -> SnapshotView:
     """A snapshot; the readiness is what holds it up now."""
-    ready = tuple(None if work is None else order(state, work) for work in s.ready)
+    ready = tuple([None if work is None else order(state, work) for work in s.ready])
     return SnapshotView(s.indices, s.levels, s.eligible, ready, s.row, s.version)
 
 
@@ -94,20 +112,32 @@ def request_view(state: State, r: Request) -> RequestView:
     )
 
 
-def page_view(state: State, page: Page) -> PageView:
-    """A page, with all who keep it."""
+def page_view(state: State, page: Page, keep: list[tuple[str, Key]], owned: list[Request]) -> PageView:
+    """A page, with all who keep it, as which block, and who has it locked."""
+    memo = memo_of(page)
+    shown = (keep, [r.name for r in owned], prefix(state, page.node), order(state, page.ready))
+    if memo.get(page_view, (None,))[0] != shown:
+        memo[page_view] = shown, _page_view(state, page, *shown)
+    found: PageView = memo[page_view][1]
+    return found
+
+
+def _page_view(
+    state: State, page: Page, keep: list[tuple[str, Key]], names: list[str], tokens: tuple[int, ...], ready: Order
+) -> PageView:
     group = state.layout.groups[page.group].name
+    status = PageStatus.LOCKED if names else PageStatus.HELD if keep else PageStatus.DROPPABLE  # R2.2
     return PageView(
         group=group,
         block=page.block,
         beam=page.beam,
-        refs=frozenset(PageRef(r.name, group, block, beam) for r, (_, block, beam) in keepers(state, page)),
-        tokens=None if page.node is None else prefix(state, page.node),
+        refs=frozenset([PageRef(name, group, block, beam) for name, (_, block, beam) in keep]),
+        tokens=None if page.node is None else tokens,
         level=page.level,
         slot=page.slot,
-        status=status(state, page),
-        owners=frozenset(r.name for r in owners(state, page)),
-        ready=order(state, page.ready),
+        status=status,
+        owners=frozenset(names),
+        ready=ready,
         payload=page.content,
     )
 
@@ -121,6 +151,15 @@ def read_view(state: State, read: Read) -> ReadView:
 
 def table_words(state: State, batch: Batch, upload: Upload) -> dict[str, TableWords]:
     """R8.1: the tables after an upload, by group; levels where the batch has them."""
+    memo = memo_of(upload)
+    if table_words in memo:
+        found: dict[str, TableWords] = memo[table_words]
+        return found
+    memo[table_words] = words = _table_words(state, batch, upload)
+    return words
+
+
+def _table_words(state: State, batch: Batch, upload: Upload) -> dict[str, TableWords]:
     words: dict[str, TableWords] = {}
     for i, g in enumerate(state.layout.attention):
         levels = tuple(tuple(-1 if at is None else int(at) for at in row[i].levels) for row in upload.rows)

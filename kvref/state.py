@@ -9,7 +9,7 @@ from typing import TypeAlias
 from kvref.layout import Layout, Place
 from kvref.maps import Map
 from kvref.order import NOTHING, Stream, Work
-from kvref.values import memoised, replace
+from kvref.values import memo_of, memoised, replace
 from kvspec.config import Level
 from kvspec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
 from kvspec.ops import Direction
@@ -53,11 +53,16 @@ class Page:
 
 @dataclass(frozen=True)
 class Node:
-    """A block of the prefix tree (R2.6): its own tokens, at most tpb. A lower ``id`` is older; ``parent`` None at the root."""
+    """A block of the prefix tree (R2.6): its own tokens, at most tpb. A lower ``id`` is older; ``parent`` None at the root.
+
+    ``prefix``: all tokens from the root to its end. ``depth``: the number of blocks above it, its block number.
+    """
 
     id: int
     parent: int | None
     tokens: tuple[int, ...]
+    prefix: tuple[int, ...]
+    depth: int
 
 
 @dataclass(frozen=True)
@@ -286,6 +291,12 @@ def needed(pages: Map[Key, int], layout: Layout, history: int) -> dict[Key, int]
     return {k: pid for k, pid in in_order(pages).items() if k[1] not in gone[k[0]]}
 
 
+@memoised
+def row_of(pages: Map[Key, int], layout: Layout, history: int, group: int, beam: int) -> list[tuple[Key, int]]:
+    """Of those, the ones of a group and beam row."""
+    return [(k, pid) for k, pid in needed(pages, layout, history).items() if k[0] == group and k[2] == beam]
+
+
 def blocks_of(state: State, r: Request) -> dict[Key, int]:
     """The pages of a request's blocks that are not stale, by number, in order of block, then group, then beam row."""
     return needed(r.pages, state.layout, r.history)
@@ -329,6 +340,16 @@ def locked(state: State) -> dict[int, list[Request]]:
     return found
 
 
+@memoised
+def kept(state: State) -> dict[int, list[tuple[str, Key]]]:
+    """Of every page that some request locks or holds, by its number: the requests' names, and as which block."""
+    found: dict[int, list[tuple[str, Key]]] = {}
+    for r in state.requests.values():
+        for key, pid in r.pages.items():
+            found.setdefault(pid, []).append((r.name, key))
+    return found
+
+
 def keepers(state: State, page: Page) -> tuple[tuple[Request, Key], ...]:
     """Every request that locks or holds the page, and as which block. A matched SSM snapshot is held as block 0 (R1.3)."""
     keys = {page.key, (page.group, 0, 0)} if state.layout.groups[page.group].ssm else {page.key}
@@ -360,11 +381,20 @@ def snapshot(state: State, r: Request, group: int, beam: int = 0) -> Snapshot:
     if r.status is RequestStatus.CLOSED:
         return Snapshot((), (), 0, (), (), None, r.version)
     blocks = 1 if state.layout.groups[group].ssm else state.layout.blocks(r.capacity)
-    pages: list[Page | None] = []
-    for block in range(blocks):
-        pid = r.pages.get((group, block, beam))
-        shows = r.active and pid is not None and not stale(state, r, (group, block, beam))
-        pages.append(state.pages[pid] if shows and pid is not None else None)
+    pages: list[Page | None] = [None] * blocks
+    if r.active:
+        for (_, block, _), pid in row_of(r.pages, state.layout, r.history, group, beam):
+            if block < blocks:
+                pages[block] = state.pages[pid]
+    memo = memo_of(r)
+    known = memo.get((snapshot, group, beam))
+    if known is None or known[0] != pages:
+        memo[snapshot, group, beam] = known = pages, _snapshot(state, r, group, beam, pages)
+    found: Snapshot = known[1]
+    return found
+
+
+def _snapshot(state: State, r: Request, group: int, beam: int, pages: list[Page | None]) -> Snapshot:
     return Snapshot(
         tuple(p.slot if p else BAD for p in pages),
         tuple(p.level if p else None for p in pages),

@@ -6,7 +6,7 @@ from kvref.maps import Map
 from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
 from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
-from kvref.values import replace
+from kvref.values import memoised, replace
 from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
 
 Match = tuple[tuple[int, ...], int]
@@ -15,7 +15,16 @@ Match = tuple[tuple[int, ...], int]
 
 def children(state: State, parent: int | None) -> tuple[Node, ...]:
     """The children of a tree block, older first."""
-    return tuple(sorted((n for n in state.nodes.values() if n.parent == parent), key=lambda n: n.id))
+    return tuple(families(state.nodes).get(parent, ()))
+
+
+@memoised
+def families(nodes: Map[int, Node]) -> dict[int | None, list[Node]]:
+    """The children of every tree block that has some, older first; those at the root under None."""
+    found: dict[int | None, list[Node]] = {}
+    for node in sorted(nodes.values(), key=lambda n: n.id):
+        found.setdefault(node.parent, []).append(node)
+    return found
 
 
 def child(state: State, parent: int | None, tokens: tuple[int, ...]) -> Node | None:
@@ -23,37 +32,34 @@ def child(state: State, parent: int | None, tokens: tuple[int, ...]) -> Node | N
     return next((n for n in children(state, parent) if n.tokens == tokens), None)
 
 
-def way(state: State, node: int | None) -> tuple[Node, ...]:
-    """A tree block and those above it, lowest first: a loop, since a path may be longer than Python nests calls."""
-    found: list[Node] = []
-    while node is not None:
-        found.append(state.nodes[node])
-        node = found[-1].parent
-    return tuple(found)
-
-
 def prefix(state: State, node: int | None) -> tuple[int, ...]:
     """All tokens from the root to the end of a tree block."""
-    return tuple(token for n in reversed(way(state, node)) for token in n.tokens)
+    return () if node is None else state.nodes[node].prefix
 
 
 def depth(state: State, node: int | None) -> int:
     """The number of blocks above a tree block: its block number."""
-    return len(way(state, node)) - 1
+    return -1 if node is None else state.nodes[node].depth
 
 
 def page_at(state: State, node: int, group: int) -> Page | None:
     """The page of a group in a tree block."""
-    return next((p for p in state.pages.values() if p.node == node and p.group == group), None)
+    return in_tree(state.pages).get((node, group))
+
+
+@memoised
+def in_tree(pages: Map[int, Page]) -> dict[tuple[int, int], Page]:
+    """The page of each tree block and group that has one."""
+    return {(p.node, p.group): p for p in pages.values() if p.node is not None}
 
 
 def below(state: State, node: int) -> tuple[int, ...]:
     """A tree block and all below it, parents first."""
-    found: list[int] = []
-    rest = [node]
-    while rest:
-        found.append(rest.pop())
-        rest.extend(c.id for c in reversed(children(state, found[-1])))
+    found = []
+    ahead = [node]
+    while ahead:
+        found.append(ahead.pop())
+        ahead += [child.id for child in reversed(children(state, found[-1]))]
     return tuple(found)
 
 
@@ -111,7 +117,8 @@ def covers(state: State, m: Match) -> bool:
 def add_node(state: State, parent: int | None, tokens: tuple[int, ...]) -> tuple[State, int]:
     """A new tree block (R13.3: stored)."""
     state, nid = fresh(state)
-    state = replace(state, nodes=state.nodes.set(nid, Node(nid, parent, tokens)))
+    node = Node(nid, parent, tokens, prefix(state, parent) + tokens, depth(state, parent) + 1)
+    state = replace(state, nodes=state.nodes.set(nid, node))
     return emit(state, Stored(prefix(state, nid))), nid
 
 

@@ -18,7 +18,6 @@ from kvspec.observation import (
     Observation,
     Order,
     PageRef,
-    PageStatus,
     PageView,
     PoolView,
     ReadView,
@@ -36,7 +35,7 @@ def observe(run: Run, tree: TreeLog) -> Observation:
     return Observation(
         groups=run.names.groups,
         requests={request.name: look.request(request) for request in manager.requests()},
-        pages=tuple(look.page(info) for info in infos),
+        pages=look.pages(infos),
         tree=tuple(TreeBlockView(tokens) for tokens in manager.tree_blocks()),
         pools=look.pools(infos),
         batches={name: batch_view(run, look.orders, batch) for name, batch in run.names.batches.items() if batch.open},
@@ -51,6 +50,22 @@ def observe(run: Run, tree: TreeLog) -> Observation:
     )
 
 
+LEVELS = {-1: None, **{int(level): level for level in Level}}
+
+
+class _Fences(dict[Fence | None, Order | None]):
+    """The order of work behind each fence, as it stands now; many pages share one."""
+
+    def __init__(self, orders: Orders) -> None:
+        super().__init__({None: None})
+        self._orders = orders
+
+    def __missing__(self, fence: Fence | None) -> Order:
+        assert fence is not None
+        self[fence] = order = self._orders.all_of([point.event for point in fence.points])
+        return order
+
+
 class _Look:
     """Views of the parts of one run, as they are now."""
 
@@ -59,21 +74,15 @@ class _Look:
         self._manager = run.manager
         self._groups = run.names.groups
         self.orders = Orders(run.device, run.gates, run.marks)
-        self._fences: dict[Fence, Order] = {}
-
-    def fence(self, fence: Fence) -> Order:
-        """The order of work behind a fence; many pages share one."""
-        if fence not in self._fences:
-            self._fences[fence] = self.orders.all_of([point.event for point in fence.points])
-        return self._fences[fence]
+        self._fences = _Fences(self.orders)
 
     def snapshot(self, snapshot: Snapshot) -> SnapshotView:
         """A snapshot, as taken; its readiness as it stands now."""
         return SnapshotView(
             indices=tuple(snapshot.indices.tolist()),
-            levels=tuple(None if level < 0 else Level(level) for level in snapshot.levels.tolist()),
+            levels=tuple(map(LEVELS.__getitem__, snapshot.levels.tolist())),
             eligible=snapshot.eligible,
-            ready=tuple(None if fence is None else self.fence(fence) for fence in snapshot.ready),
+            ready=tuple(map(self._fences.__getitem__, snapshot.ready)),
             row=snapshot.row,
             version=snapshot.version,
         )
@@ -100,22 +109,38 @@ class _Look:
             snapshots=snapshots,
         )
 
-    def page(self, info: PageInfo) -> PageView:
-        """A page, with its bytes unless a closed gate holds up what puts them there."""
+    def pages(self, infos: list[PageInfo]) -> tuple[PageView, ...]:
+        """Every page, with its bytes unless a closed gate holds up what puts them there."""
+        served = [group.pool_groups for group in self._manager.layout.groups]
+        places: dict[tuple[int, int], list[PageInfo]] = {}
+        for info in infos:
+            if not self._order(info.ready).gates:
+                places.setdefault((info.level, served[info.group][info.level]), []).append(info)
+        payloads: dict[int, bytes] = {}
+        for (level, pool_group), there in places.items():
+            found = self._manager.payloads_now(level, pool_group, [info.slot for info in there])
+            payloads.update(zip([info.page for info in there], found, strict=True))
+        return tuple(self._page(info, payloads.get(info.page)) for info in infos)
+
+    def _order(self, fence: Fence) -> Order:
+        order = self._fences[fence]
+        assert order is not None
+        return order
+
+    def _page(self, info: PageInfo, payload: bytes | None) -> PageView:
         group = self._groups[info.group]
-        ready = self.fence(info.ready)
         return PageView(
             group=group,
             block=info.block,
             beam=info.beam,
-            refs=frozenset(PageRef(request.name, group, block, beam) for request, block, beam in info.refs),
+            refs=frozenset([PageRef(request.name, group, block, beam) for request, block, beam in info.refs]),
             tokens=info.tokens,
             level=Level(info.level),
             slot=info.slot,
-            status=PageStatus(info.status),
-            owners=frozenset(request.name for request in info.owners),
-            ready=ready,
-            payload=None if ready.pending else self._manager.payload_now(info.page),
+            status=info.status,
+            owners=frozenset([request.name for request in info.owners]),
+            ready=self._order(info.ready),
+            payload=payload,
         )
 
     def pools(self, infos: list[PageInfo]) -> Mapping[tuple[Level, str], PoolView]:
@@ -130,7 +155,7 @@ class _Look:
                     groups=served,
                     slots=info.slots,
                     free=info.free,
-                    fences=tuple(self.fence(fence) for fence in info.fences),
+                    fences=tuple(map(self._order, info.fences)),
                     evictable=tuple(place[page] for page in info.evictable),
                 )
         return views

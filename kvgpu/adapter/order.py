@@ -72,18 +72,28 @@ class StepMarks:
         if self._streams.get(stream.name) is not stream:
             return
         counts, steps = self._counts[stream.name], self._steps[stream.name]
+        submitted = self._device.submitted(stream)
         if steps and steps[-1] == self.step:
-            counts[-1] = self._device.submitted(stream)
+            counts[-1] = submitted
         else:
-            counts.append(self._device.submitted(stream))
+            counts.append(submitted)
             steps.append(self.step)
 
     def after(self, clock: Mapping[str, int]) -> dict[str, int]:
-        """By user stream, the latest step all of whose user-visible work, and of all steps before it, is in ``clock``."""
+        """By user stream, a step all of whose user-visible work, and of all steps before it, is in ``clock``.
+
+        The last such step with any, so that it stays the same when more is submitted; or, if something submitted since then is in
+        it, the one before the next with any, of whose work that may be a part.
+        """
         covered = {}
         for name, counts in self._counts.items():
-            included = bisect_right(counts, clock.get(name, 0))
-            last = self.step if included == len(counts) else self._steps[name][included] - 1
+            known = clock.get(name, 0)
+            if not known or not counts:
+                continue
+            included = bisect_right(counts, known)
+            steps = self._steps[name]
+            more = included < len(counts) and (not included or known > counts[included - 1])
+            last = steps[included] - 1 if more else steps[included - 1]
             if last >= 0:
                 covered[name] = last
         return covered

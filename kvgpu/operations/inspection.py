@@ -42,32 +42,59 @@ class PoolInfo:
     evictable: tuple[int, ...]
 
 
+COLUMNS = ("serial", "origin", "group", "block", "beam", "level", "slot", "locks", "users", "user", "node", "ready", "written")
+
+
 def page_infos(core: Core) -> list[PageInfo]:
     """Every page, oldest first."""
-    return [_page_info(core, page) for page in core.pages.living().tolist()]
+    numbers = core.pages.living()
+    columns = [getattr(core.pages, name)[numbers].tolist() for name in COLUMNS]
+    owners: dict[int, list[Request]] = {}
+    for request in core.by_uid.values():
+        for group in range(request.group_count):
+            for page in request.locked_pages(group).tolist():
+                owners.setdefault(page, []).append(request)
+    return [
+        _page_info(core, page, tuple(owners.get(page, ())), *row) for page, *row in zip(numbers.tolist(), *columns, strict=True)
+    ]
 
 
-def _page_info(core: Core, page: int) -> PageInfo:
-    pages = core.pages
-    group = int(pages.group[page])
-    block, beam, node = int(pages.block[page]), int(pages.beam[page]), int(pages.node[page])
-    users = [core.by_uid[uid] for uid in sorted(pages.users_of(page))]
+def _page_info(
+    core: Core,
+    page: int,
+    owners: tuple[Request, ...],
+    serial: int,
+    origin: int,
+    group: int,
+    block: int,
+    beam: int,
+    level: int,
+    slot: int,
+    locks: int,
+    count: int,
+    user: int,
+    node: int,
+    ready: int,
+    written: bool,
+) -> PageInfo:
+    uids = sorted(core.pages.shared[page]) if count > 1 else (user,) if count else ()
+    users = [core.by_uid[uid] for uid in uids]
     kept = PageStatus.HELD if users else PageStatus.DROPPABLE
     return PageInfo(
         page,
-        int(pages.serial[page]),
-        int(pages.origin[page]),
+        serial,
+        origin,
         group,
         block,
         beam,
-        int(pages.level[page]),
-        int(pages.slot[page]),
-        PageStatus.LOCKED if pages.locks[page] else kept,
-        tuple(user for user in users if core.has_locked(user, page)),
+        level,
+        slot,
+        PageStatus.LOCKED if locks else kept,
+        owners,
         tuple((user, 0 if user.ssm[group] else block, beam) for user in users),
-        None if node == NO_NODE else core.tree.nodes[node].prefix(),
-        core.fences[int(pages.ready[page])],
-        bool(pages.written[page]),
+        None if node == NO_NODE else core.tree.nodes[node].kept_prefix(),
+        core.fences[ready],
+        written,
     )
 
 
@@ -75,8 +102,13 @@ def pool_info(core: Core, level: int, pool_group: int) -> PoolInfo:
     """A pool group as it is."""
     pool = core.pools[level][pool_group]
     free = pool.free_slots()
-    fences = tuple(_joined(core, int(pool.fence[slot]), int(pool.readers[slot])) for slot in free.tolist())
-    return PoolInfo(pool.spec.slots, pool.free, fences, tuple(core.queues[level][pool_group].ordered().tolist()))
+    both = {}
+    fences = []
+    for pair in zip(pool.fence[free].tolist(), pool.readers[free].tolist(), strict=True):
+        if pair not in both:
+            both[pair] = _joined(core, *pair)
+        fences.append(both[pair])
+    return PoolInfo(pool.spec.slots, pool.free, tuple(fences), tuple(core.queues[level][pool_group].ordered().tolist()))
 
 
 def _joined(core: Core, fence: int, readers: int) -> Fence:

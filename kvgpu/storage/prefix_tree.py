@@ -14,7 +14,8 @@ Tokens = tuple[int, ...]
 class Node:
     """A block of the tree. ``depth``: its block number, -1 for the root. ``pages``: by layer group, or ``NO_PAGE``.
 
-    ``children``: by their tokens, oldest first. ``tails``: uids of the requests whose committed path ends here.
+    ``children``: by their tokens, oldest first. ``tails``: uids of the requests whose committed path ends here. ``whole``: its
+    prefix, once an observer has asked for it.
     """
 
     number: int
@@ -24,6 +25,7 @@ class Node:
     pages: list[int]
     children: dict[Tokens, Node] = field(default_factory=dict)
     tails: set[int] = field(default_factory=set)
+    whole: Tokens | None = None
 
     def prefix(self) -> Tokens:
         """All tokens from the beginning to the end of this block."""
@@ -33,6 +35,13 @@ class Node:
             parts.append(node.tokens)
             node = node.parent
         return tuple(token for part in reversed(parts) for token in part)
+
+    def kept_prefix(self) -> Tokens:
+        """The same, kept with the block: for observers, who ask for all of them again and again."""
+        if self.whole is None:
+            above = None if self.parent is None else self.parent.whole
+            self.whole = self.prefix() if above is None else above + self.tokens
+        return self.whole
 
     def below(self) -> Iterator[Node]:
         """This block and all below it, parents first, older children first."""
