@@ -37,15 +37,15 @@ def long_scenario(blocks: int = BLOCKS) -> str:
     """A long prompt, half of it in the tree, decode with a windowed group beside the sparse one, a second request: 30 steps."""
     prompt = blocks // 2 * TOKENS
     half, whole = list(range(prompt)), blocks * TOKENS
-    more = list(range(prompt, prompt + 200 * TOKENS))
+    more = list(range(prompt, prompt + blocks // 10 * TOKENS))
     steps: list[dict[str, Any]] = [
         {"seed_prefix": {"tokens": half, "level": "host"}},
         {"batch": {"name": "rows", "rows": 2, "blocks": blocks + 4}},
         {"create": {"request": "a", "tokens": half}},
         {"add": {"batch": "rows", "request": "a"}},
         {"resume": "a"},
-        {"resize": {"request": "a", "capacity": prompt + 100 * TOKENS, "history": prompt}},
-        {"resize": {"request": "a", "capacity": whole, "history": prompt + 200 * TOKENS}},
+        {"resize": {"request": "a", "capacity": prompt + blocks // 20 * TOKENS, "history": prompt}},
+        {"resize": {"request": "a", "capacity": whole, "history": prompt + blocks // 10 * TOKENS}},
         {"publish": "rows"},
         {"commit": {"request": "a", "tokens": more}},
         {"enter_decode": "a"},

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kvref.failure import Refused
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join
-from kvref.pages import fence_slot, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
+from kvref.pages import fence_slots, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
 from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, place_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from kvref.values import replace
@@ -160,15 +160,14 @@ def undo(base: State, reached: State) -> State:
     read: dict[tuple[Place, int], Work] = {}  # slots from which pages are put back: they are put back themselves behind that
     for made in reversed(reached.trace.submissions):
         works = {(place, number): join(made.work, read.get((place, number), NOTHING)) for place, number in made.slots}
-        for (place, number), work in works.items():
-            state = fence_slot(state, place, number, work, read=False)
+        state = fence_slots(state, works, read=False)
         back = {
             p.id: works[at] for p in state.pages.values() if (at := (place_of(state, p), p.slot)) in works and not made.refused
         }
         for other in reached.trace.submissions:  # where a page that is back had gone
             for pid, (place, number) in zip(other.sources, other.slots, strict=True):
                 if pid in back:
-                    state = fence_slot(state, place, number, back[pid], read=False)
+                    state = fence_slots(state, {(place, number): back[pid]}, read=False)
                     read[place, number] = join(read.get((place, number), NOTHING), back[pid])
         for pid in dict.fromkeys((*made.sources, *back)):
             state, serial = fresh(state)

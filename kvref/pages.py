@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from kvref.layout import Place
 from kvref.order import NOTHING, Work, join, pending
@@ -61,19 +61,28 @@ def free_slot(state: State, place: Place, number: int, fence: Work) -> State:
     return replace(state, free=state.free.set(place, (*state.free[place], Slot(number, fence))))
 
 
-def fence_slot(state: State, place: Place, number: int, work: Work, *, read: bool) -> State:
-    """R7.7, R4.8: later use of a slot, whoever has it now, runs after ``work``: a recorded read, or something else."""
-    free = tuple(replace(s, fence=join(s.fence, work)) if s.number == number else s for s in state.free[place])
-    state = replace(state, free=state.free.set(place, free))
-    for label, (where, slots) in state.taken.items():
-        if where == place:
-            kept = tuple(replace(s, fence=join(s.fence, work)) if s.number == number else s for s in slots)
-            state = replace(state, taken=state.taken.set(label, (where, kept)))
-    for page in state.pages.values():
-        if place_of(state, page) == place and page.slot == number:
-            fenced = replace(page, reads=join(page.reads, work)) if read else replace(page, fence=join(page.fence, work))
-            state = put_page(state, fenced)
+def fence_slots(state: State, works: Mapping[tuple[Place, int], Work], *, read: bool) -> State:
+    """R7.7, R4.8: later use of slots, whoever has them now, runs after the work of each: recorded reads, or something else."""
+
+    def fenced(place: Place, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        after = [(s, works.get((place, s.number))) for s in slots]
+        return tuple([s if work is None else replace(s, fence=join(s.fence, work)) for s, work in after])
+
+    for place in {place for place, _ in works}:
+        state = replace(state, free=state.free.set(place, fenced(place, state.free[place])))
+    for label, (place, slots) in state.taken.items():
+        state = replace(state, taken=state.taken.set(label, (place, fenced(place, slots))))
+    occupied = at_slots(state)
+    for at, work in works.items():
+        if (page := occupied.get(at)) is not None:
+            later = replace(page, reads=join(page.reads, work)) if read else replace(page, fence=join(page.fence, work))
+            state = put_page(state, later)
     return state
+
+
+def at_slots(state: State) -> dict[tuple[Place, int], Page]:
+    """The page in each slot that has one."""
+    return {(place_of(state, page), page.slot): page for page in state.pages.values()}
 
 
 def new_page(state: State, key: Key, level: Level, priority: int) -> tuple[State, Page, Work]:

@@ -7,9 +7,9 @@ from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import Place
 from kvref.lookup import live, need_active, need_blocks, need_no_capture, need_stream, only_group, open_batch
 from kvref.order import join
-from kvref.pages import fence_slot, follow, submit_visible
+from kvref.pages import at_slots, fence_slots, follow, submit_visible
 from kvref.requests import need_beam
-from kvref.state import Batch, Read, State, batch_of, mapped, owners, place_of
+from kvref.state import Batch, Read, State, batch_of, locked, mapped, place_of
 from kvref.values import replace
 from kvspec import ops
 
@@ -73,8 +73,7 @@ def record_read(state: State, op: ops.RecordRead) -> tuple[State, None]:
         raise logic(f"request {r.name!r} is a member of a batch: record the reads of the batch")
     no_capture(state, "record_read")
     reads = state.streams[op.stream].last
-    for page in mapped(state, r).values():
-        state = fence_slot(state, place_of(state, page), page.slot, reads, read=True)
+    state = fence_slots(state, {(place_of(state, p), p.slot): reads for p in mapped(state, r).values()}, read=True)
     return follow(state, r.stream, reads), None
 
 
@@ -87,12 +86,12 @@ def record_table_read(state: State, batch: Batch, stream: str) -> State:
     for name in batch.rows:
         if name is not None and state.requests[name].active:
             state = follow(state, state.requests[name].stream, reads)
-    for place, slot in named_slots(state, batch):
-        state = fence_slot(state, place, slot, reads, read=True)
-        for page in state.pages.values():
-            if place_of(state, page) == place and page.slot == slot:  # whoever has it now
-                for owner in owners(state, page):
-                    state = follow(state, owner.stream, reads)
+    named = named_slots(state, batch)
+    state = fence_slots(state, dict.fromkeys(named, reads), read=True)
+    owned, occupied = locked(state), at_slots(state)
+    now = [owner for at in named if at in occupied for owner in owned.get(occupied[at].id, ())]  # whoever has it now
+    for stream in dict.fromkeys(owner.stream for owner in now):
+        state = follow(state, stream, reads)
     return state
 
 

@@ -52,15 +52,15 @@ class Payloads:
 
     def seed(self, tokens: Sequence[int], level: int, groups: Sequence[int] | None, priority: int) -> None:
         """Put blocks into the tree, with the contents of seeded pages."""
-        made: list[tuple[tuple[int, ...], int]] = []
+        made: dict[tuple[int, ...], set[int]] = {}
 
         def content(prefix: tuple[int, ...], group: int, block: int) -> bytes:
-            made.append((prefix, group))
+            made.setdefault(prefix, set()).add(group)
             return expand(self._seeded(prefix, group, block), self.manager.layout.groups[group].page_bytes)
 
         self.manager.seed_prefix(tokens, level, groups, priority, content=content)
         for info in self.manager.page_infos():
-            if info.tokens is not None and (info.tokens, info.group) in made:
+            if info.tokens is not None and info.group in made.get(info.tokens, ()):
                 self._contents[info.serial] = self._seeded(info.tokens, info.group, info.block)
 
     def _seeded(self, prefix: tuple[int, ...], group: int, block: int) -> Content:

@@ -7,6 +7,7 @@ slot, the renaming of slots is a bijection per (level, pool group) exactly when 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -14,16 +15,70 @@ from typing import TypeAlias
 from kvspec.config import Level
 from kvspec.observation import BAD, Observation, PageRef, PageView
 
-PageKey: TypeAlias = tuple[str, tuple[int, ...] | PageRef | int, int]
+LONG = 64
+"""Longer prefixes are not compared token by token wherever they are looked up."""
+
+
+class Prefix:
+    """The tokens of a long prefix. Equal prefixes are one object, so that asking for one costs the same however long it is."""
+
+    __slots__ = ("__weakref__", "aliases", "tokens")
+
+    def __init__(self, tokens: tuple[int, ...]) -> None:
+        """Only for `prefix_of`."""
+        self.tokens = tokens
+        self.aliases: list[tuple[int, ...]] = []
+
+    def __repr__(self) -> str:
+        """The tokens."""
+        return repr(self.tokens)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As the tokens: in another process it is another object."""
+        return prefix_of, (self.tokens,)
+
+    def known_as(self, tokens: tuple[int, ...]) -> None:
+        """Be found by the identity of a tuple, which is kept alive for that. Systems show the same tuple again and again."""
+        self.aliases.append(tokens)
+        _by_identity[id(tokens)] = weakref.ref(self)
+        if len(self.aliases) > ALIASES:
+            _by_identity.pop(id(self.aliases.pop(0)), None)
+
+    def __del__(self) -> None:
+        """Its tuples may go, and others come in their place."""
+        for tokens in self.aliases:
+            _by_identity.pop(id(tokens), None)
+
+
+ALIASES = 4
+_by_identity: dict[int, weakref.ReferenceType[Prefix]] = {}
+_prefixes: weakref.WeakValueDictionary[tuple[int, ...], Prefix] = weakref.WeakValueDictionary()
+
+
+def prefix_of(tokens: tuple[int, ...]) -> Prefix | tuple[int, ...]:
+    """What stands for a prefix where it is looked up: itself if it is short."""
+    if len(tokens) < LONG:
+        return tokens
+    reference = _by_identity.get(id(tokens))
+    found = None if reference is None else reference()
+    if found is None:
+        found = _prefixes.get(tokens)
+        if found is None:
+            found = _prefixes[tokens] = Prefix(tokens)
+        found.known_as(tokens)
+    return found
+
+
+PageKey: TypeAlias = tuple[str, Prefix | tuple[int, ...] | PageRef | int, int]
 """What a page is known by: its group, then the tokens of its tree block or its smallest reference, then its beam."""
 
 
 def page_key(page: PageView, number: int) -> PageKey:
     """What a page is known by; ``number``, its place in the observation, where it has neither tokens nor references."""
     if page.tokens is not None:
-        return (page.group, page.tokens, page.beam)
+        return (page.group, prefix_of(page.tokens), page.beam)
     if page.refs:
-        return (page.group, min(page.refs), page.beam)
+        return (page.group, min(page.refs) if len(page.refs) > 1 else next(iter(page.refs)), page.beam)
     return (page.group, number, page.beam)
 
 
@@ -59,23 +114,23 @@ class Index:
         for number, page in enumerate(self.pages):
             key = page_key(page, number)
             self.keys.append(key)
-            name = page_name(page)
             if page.tokens is None and not page.refs:
-                yield f"{name} is in no tree block and no request refers to it: it should not exist"
+                yield f"{page_name(page)} is in no tree block and no request refers to it: it should not exist"
             if self.by_key.setdefault(key, number) != number:
-                yield f"two pages are known as {name}"
+                yield f"two pages are known as {page_name(page)}"
             for ref in page.refs:
                 if self.by_ref.setdefault(ref, number) != number:
-                    yield f"{ref} refers to two pages: {name} and {page_name(self.pages[self.by_ref[ref]])}"
+                    yield f"{ref} refers to two pages: {page_name(page)} and {page_name(self.pages[self.by_ref[ref]])}"
             pool = self.pools.get((page.level, page.group))
             if pool is None:
-                yield f"{name} is at level {page.level.label}, where group {page.group} has no pool group"
+                yield f"{page_name(page)} is at level {page.level.label}, where group {page.group} has no pool group"
                 continue
             if not 0 <= page.slot < self.observation.pools[page.level, pool].slots:
-                yield f"{name} is in slot {page.slot} of {page.level.label}.{pool}, which is out of range"
+                yield f"{page_name(page)} is in slot {page.slot} of {page.level.label}.{pool}, which is out of range"
             other = self.at.setdefault((page.level, pool, page.slot), number)
             if other != number:
-                yield f"{name} and {page_name(self.pages[other])} are both in slot {page.slot} of {page.level.label}.{pool}"
+                where = f"slot {page.slot} of {page.level.label}.{pool}"
+                yield f"{page_name(page)} and {page_name(self.pages[other])} are both in {where}"
 
     def occupant(self, level: Level, group: str, slot: int) -> int | None:
         """The number of the page in a slot of the pool group that serves ``group`` at a level."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
@@ -9,7 +10,7 @@ from kvspec.config import Level
 from kvspec.harness.compare import Comparison, Side, named
 from kvspec.harness.difference import Difference
 from kvspec.harness.memory import copied, level_label, there_and_back
-from kvspec.harness.naming import page_name, slot_name
+from kvspec.harness.naming import page_name, prefix_of, slot_name
 from kvspec.harness.order import fence_problems, order_problems, order_text
 from kvspec.harness.payloads import payload_equal, payload_text
 from kvspec.observation import (
@@ -38,8 +39,9 @@ def compare_state(c: Comparison) -> Iterator[Difference]:
     for name in one.requests.keys() & two.requests.keys():
         yield from _request(c, name, one.requests[name], two.requests[name])
     yield from _pages(c)
-    trees = [sorted(block.tokens for block in side.tree) for side in (one, two)]
-    if trees[0] != trees[1]:
+    known = [Counter([prefix_of(block.tokens) for block in side.tree]) for side in (one, two)]
+    if known[0] != known[1]:
+        trees = [sorted(block.tokens for block in side.tree) for side in (one, two)]
         gone = [list(tokens) for tokens in trees[0] if tokens not in trees[1]]
         new = [list(tokens) for tokens in trees[1] if tokens not in trees[0]]
         detail = (f"only in the reference: {gone}", f"only in the implementation: {new}")
@@ -112,15 +114,17 @@ def snapshot_differences(
 
 
 def _block(c: Comparison, ref: PageRef, title: str, block: int, one: SnapshotView, two: SnapshotView) -> Iterator[Difference]:
-    page = str(ref)
     levels = one.levels[block], two.levels[block]
-    names = [
-        slot_name(side.now, view.levels[block], ref.group, view.indices[block])
-        for side, view in ((c.reference, one), (c.implementation, two))
-    ]
+
+    def names() -> list[str]:
+        return [
+            slot_name(side.now, view.levels[block], ref.group, view.indices[block])
+            for side, view in ((c.reference, one), (c.implementation, two))
+        ]
+
     if levels[0] != levels[1]:
         yield c.differ(
-            "level", f"level of {title} block {block}", *map(level_label, levels), detail=_raw("index", names), page=page
+            "level", f"level of {title} block {block}", *map(level_label, levels), detail=_raw("index", names()), page=str(ref)
         )
     pairs = []
     for side, view in ((c.reference, one), (c.implementation, two)):
@@ -134,22 +138,23 @@ def _block(c: Comparison, ref: PageRef, title: str, block: int, one: SnapshotVie
             yield c.differ(
                 "index",
                 f"index of {title} block {block} does not show the page ({side.name})",
-                names[0],
-                names[1],
-                detail=(f"the page of {page} in {side.name}: {where}",),
-                page=page,
+                *names(),
+                detail=(f"the page of {ref} in {side.name}: {where}",),
+                page=str(ref),
             )
     if pairs[0] != pairs[1]:
-        yield c.differ("index", f"index of {title} block {block}", *names, page=page)
+        yield c.differ("index", f"index of {title} block {block}", *names(), page=str(ref))
     ready = one.ready[block], two.ready[block]
     if ready[0] is None or ready[1] is None:
         if ready[0] is not ready[1]:
-            yield c.differ("ready", f"readiness of {title} block {block}", *map(order_text, ready), page=page)
+            yield c.differ("ready", f"readiness of {title} block {block}", *map(order_text, ready), page=str(ref))
         return
     mine = c.implementation.now.by_ref.get(ref)
     allowed = c.allowed(mine) if mine is not None else frozenset()
     if problems := order_problems(ready[0], ready[1], allowed):
-        yield c.differ("ready", f"readiness of {title} block {block}", *map(order_text, ready), detail=tuple(problems), page=page)
+        yield c.differ(
+            "ready", f"readiness of {title} block {block}", *map(order_text, ready), detail=tuple(problems), page=str(ref)
+        )
 
 
 def _pages(c: Comparison) -> Iterator[Difference]:
@@ -168,30 +173,36 @@ def _pages(c: Comparison) -> Iterator[Difference]:
 
 def _page(c: Comparison, number: int, other: int) -> Iterator[Difference]:
     one, two = c.reference.now.pages[number], c.implementation.now.pages[other]
-    name = page_name(one)
     if (one.group, one.block, one.beam) != (two.group, two.block, two.beam):
         said = [f"{page.group} block {page.block} beam {page.beam}" for page in (one, two)]
+        name = page_name(one)
         yield c.differ("page", f"identity of page {name}", *said, page=name)
     for identity, title, values in (
         ("references", "requests that refer to", (one.refs, two.refs)),
-        ("tokens", "tree tokens of", (one.tokens, two.tokens)),
+        ("tokens", "tree tokens of", (_prefix(one), _prefix(two))),
         ("page status", "status of", (one.status, two.status)),
         ("owners", "owners of", (one.owners, two.owners)),
     ):
         if values[0] != values[1]:
+            name = page_name(one)
             yield c.differ(identity, f"{title} page {name}", *values, page=name)
     if one.level != two.level:
+        name = page_name(one)
         yield c.differ("level", f"level of page {name}", _where(one), _where(two), page=name)
     for side, page in ((c.reference, number), (c.implementation, other)):
-        yield from _stays_put(c, side, page, name)
+        yield from _stays_put(c, side, page, one)
     if problems := order_problems(one.ready, two.ready, c.allowed(other)):
-        said = [order_text(one.ready), order_text(two.ready)]
+        name, said = page_name(one), [order_text(one.ready), order_text(two.ready)]
         yield c.differ("ready", f"readiness of page {name}", *said, detail=tuple(problems), page=name)
     if not c.unwritten(number):
-        yield from _payload(c, one, two, name)
+        yield from _payload(c, one, two)
 
 
-def _stays_put(c: Comparison, side: Side, number: int, name: str) -> Iterator[Difference]:
+def _prefix(page: PageView) -> object:
+    return None if page.tokens is None else prefix_of(page.tokens)
+
+
+def _stays_put(c: Comparison, side: Side, number: int, one: PageView) -> Iterator[Difference]:
     if side.before is None:
         return
     old = side.now.successor_of(number, side.before)
@@ -212,10 +223,11 @@ def _stays_put(c: Comparison, side: Side, number: int, name: str) -> Iterator[Di
         return  # an own page's way to the disk and back, in an iteration, is neither counted nor an event (R13.1, R13.3)
     said = f"slot {was.slot} before, {page.slot} now, at {page.level.label}, without a move"
     values = (said, "-") if side is c.reference else ("-", said)
+    name = page_name(one)
     yield c.differ("slot", f"slot of page {name}", *values, page=name)
 
 
-def _payload(c: Comparison, one: PageView, two: PageView, name: str) -> Iterator[Difference]:
+def _payload(c: Comparison, one: PageView, two: PageView) -> Iterator[Difference]:
     if one.payload is None or one.ready.pending or two.ready.pending:
         return
     nbytes = c.shared.page_bytes.get(one.group, 0)
@@ -223,10 +235,11 @@ def _payload(c: Comparison, one: PageView, two: PageView, name: str) -> Iterator
         if isinstance(page.payload, bytes) and len(page.payload) != nbytes:
             said = f"{len(page.payload)} bytes"
             values = (said, f"{nbytes} expected") if side is c.reference else (f"{nbytes} expected", said)
+            name = page_name(one)
             yield c.differ("payload", f"size of page {name}", *values, page=name)
             return
     if two.payload is None or not payload_equal(one.payload, two.payload, nbytes):
-        known = c.shared.contents
+        name, known = page_name(one), c.shared.contents
         yield c.differ("payload", f"payload of page {name}", *(payload_text(p.payload, known) for p in (one, two)), page=name)
 
 
