@@ -12,11 +12,14 @@ from kvref.state import (
     Request,
     Slot,
     State,
+    active,
+    blocks_of,
     can_commit,
     fresh,
     in_order,
     keepers,
-    locked,
+    locks,
+    owners,
     place_of,
     put_page,
     put_request,
@@ -191,11 +194,12 @@ def renew(before: State, state: State) -> State:
 
     ``before``: at the start of the operation, or of the call. What left in an earlier part of the call stays where it is.
     """
-    if before.requests is state.requests:
-        return state
-    owned = locked(state)
-    for pid in locked(before):
-        page = None if pid in owned else state.pages.get(pid)
-        if page is not None and (before.trace.part == state.trace.part or page.since[0] < state.step):
-            state = put_page(state, replace(page, since=now(state)))
+    for was in active(before.requests):
+        r = state.requests[was.name]
+        had, has = blocks_of(before, was), blocks_of(state, r) if r.active else {}
+        for key in had if has is not had else ():
+            page = state.pages.get(had[key])
+            left = page is not None and has.get(key) != page.id and locks(before, was, page) and not owners(state, page)
+            if page is not None and left and (before.trace.part == state.trace.part or page.since[0] < state.step):
+                state = put_page(state, replace(page, since=now(state)))
     return state

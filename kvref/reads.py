@@ -90,8 +90,8 @@ def record_table_read(state: State, batch: Batch, stream: str) -> State:
     state = fence_slots(state, dict.fromkeys(named, reads), read=True)
     owned, occupied = locked(state), at_slots(state)
     now = [owner for at in named if at in occupied for owner in owned.get(occupied[at].id, ())]  # whoever has it now
-    for stream in dict.fromkeys(owner.stream for owner in now):
-        state = follow(state, stream, reads)
+    for followed in dict.fromkeys(owner.stream for owner in now):
+        state = follow(state, followed, reads)
     return state
 
 

@@ -22,7 +22,7 @@ def children(state: State, parent: int | None) -> tuple[Node, ...]:
 def families(nodes: Map[int, Node]) -> dict[int | None, list[Node]]:
     """The children of every tree block that has some, older first; those at the root under None."""
     found: dict[int | None, list[Node]] = {}
-    for node in sorted(nodes.values(), key=lambda n: n.id):
+    for node in nodes.values():  # the state has them in order of age
         found.setdefault(node.parent, []).append(node)
     return found
 

@@ -120,14 +120,21 @@ class _Look:
         for (level, pool_group), there in places.items():
             found = self._manager.payloads_now(level, pool_group, [info.slot for info in there])
             payloads.update(zip([info.page for info in there], found, strict=True))
-        return tuple(self._page(info, payloads.get(info.page)) for info in infos)
+        before, now = self._run.shown, {}
+        for info in infos:
+            facts = info, payloads.get(info.page), self._order(info.ready)
+            known = before.get(info.page)
+            now[info.page] = known if known is not None and known[0] == facts else (facts, self._page(*facts))
+        before.clear()
+        before.update(now)
+        return tuple([view for _, view in now.values()])
 
     def _order(self, fence: Fence) -> Order:
         order = self._fences[fence]
         assert order is not None
         return order
 
-    def _page(self, info: PageInfo, payload: bytes | None) -> PageView:
+    def _page(self, info: PageInfo, payload: bytes | None, ready: Order) -> PageView:
         group = self._groups[info.group]
         return PageView(
             group=group,
@@ -139,7 +146,7 @@ class _Look:
             slot=info.slot,
             status=info.status,
             owners=frozenset([request.name for request in info.owners]),
-            ready=self._order(info.ready),
+            ready=ready,
             payload=payload,
         )
 

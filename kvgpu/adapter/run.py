@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kvgpu.adapter.names import Names
@@ -12,13 +12,18 @@ from kvgpu.adapter.payloads import Payloads
 from kvgpu.adapter.reads import Reader
 from kvgpu.device.api import Device
 from kvgpu.manager import Manager
+from kvgpu.operations.inspection import PageInfo
+from kvspec.observation import Order, PageView
 from kvspec.ops import Operation
 from kvspec.system import Value
+
+Shown: TypeAlias = tuple[tuple[PageInfo, bytes | None, Order], PageView]
+"""A page as it was seen last, all that is read of it, and its view: the same one as long as it reads the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a handler of operations gets."""
+    """What a handler of operations gets. ``shown``: what was seen last of every page, by its number."""
 
     manager: Manager
     device: Device
@@ -27,6 +32,7 @@ class Run:
     marks: StepMarks
     payloads: Payloads
     reader: Reader
+    shown: dict[int, Shown] = field(default_factory=dict)
 
 
 Handler: TypeAlias = Callable[[Run, Any], Value]

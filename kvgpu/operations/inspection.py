@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Request
@@ -11,8 +12,7 @@ from kvgpu.storage.pages import NO_NODE
 from kvspec.observation import PageStatus
 
 
-@dataclass(frozen=True, slots=True)
-class PageInfo:
+class PageInfo(NamedTuple):
     """A page. ``refs``: every request that locks or holds it, as which block and beam row. ``tokens``: the whole prefix that its
     tree block ends, or ``None``. ``origin``: the serial of the page that it was copied from, or -1."""
 
@@ -91,7 +91,7 @@ def _page_info(
         slot,
         PageStatus.LOCKED if locks else kept,
         owners,
-        tuple((user, 0 if user.ssm[group] else block, beam) for user in users),
+        tuple([(user, 0 if user.ssm[group] else block, beam) for user in users]),
         None if node == NO_NODE else core.tree.nodes[node].kept_prefix(),
         core.fences[ready],
         written,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from kvgpu.storage.pages import NO_PAGE
 
@@ -31,16 +32,17 @@ class Node:
         """All tokens from the beginning to the end of this block."""
         parts: list[Tokens] = []
         node: Node | None = self
-        while node is not None:
+        while node is not None and node.whole is None:
             parts.append(node.tokens)
             node = node.parent
-        return tuple(token for part in reversed(parts) for token in part)
+        if node is not None and node.whole is not None:
+            parts.append(node.whole)
+        return parts[0] if len(parts) == 1 else tuple(chain.from_iterable(reversed(parts)))
 
     def kept_prefix(self) -> Tokens:
         """The same, kept with the block: for observers, who ask for all of them again and again."""
         if self.whole is None:
-            above = None if self.parent is None else self.parent.whole
-            self.whole = self.prefix() if above is None else above + self.tokens
+            self.whole = self.prefix()
         return self.whole
 
     def below(self) -> Iterator[Node]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
-from kvgpu.device.sim.options import Choice
+from kvgpu.device.sim.options import Choice, fifo
 from kvgpu.device.sim.streams import SimStream
 
 
@@ -53,6 +54,9 @@ def run_head(stream: SimStream) -> None:
 def run_all(streams: Iterable[SimStream], choose: Choice) -> None:
     """Run everything that no closed gate holds up."""
     looked_at = list(streams)
+    if choose is fifo:
+        run_oldest(looked_at)
+        return
     ready: dict[SimStream, None] = {}
     while True:
         while looked_at:
@@ -64,6 +68,22 @@ def run_all(streams: Iterable[SimStream], choose: Choice) -> None:
         stream = choose(tuple(ready))
         run_head(stream)
         del ready[stream]
+        looked_at.append(stream)
+        wake(stream, looked_at)
+
+
+def run_oldest(looked_at: list[SimStream]) -> None:
+    """The same by the schedule ``fifo``, for any number of streams: what is at the head of one stays there until it is run."""
+    ready: list[tuple[int, SimStream]] = []
+    while True:
+        while looked_at:
+            stream = looked_at.pop()
+            if advance(stream, looked_at):
+                heappush(ready, (stream.queue[0].order, stream))
+        if not ready:
+            return
+        stream = heappop(ready)[1]
+        run_head(stream)
         looked_at.append(stream)
         wake(stream, looked_at)
 
