@@ -52,19 +52,20 @@ class Payloads:
 
     def seed(self, tokens: Sequence[int], level: int, groups: Sequence[int] | None, priority: int) -> None:
         """Put blocks into the tree, with the contents of seeded pages."""
-        made: dict[tuple[int, ...], set[int]] = {}
+        whole = tuple(tokens)
+        made: dict[tuple[int, int], Content] = {}
 
         def content(prefix: tuple[int, ...], group: int, block: int) -> bytes:
-            made.setdefault(prefix, set()).add(group)
-            return expand(self._seeded(prefix, group, block), self.manager.layout.groups[group].page_bytes)
+            of_group = self.manager.layout.groups[group]
+            made[len(prefix), group] = written = seed_content(prefix, of_group.name, block)
+            return expand(written, of_group.page_bytes)
 
         self.manager.seed_prefix(tokens, level, groups, priority, content=content)
         for info in self.manager.page_infos():
-            if info.tokens is not None and info.group in made.get(info.tokens, ()):
-                self._contents[info.serial] = self._seeded(info.tokens, info.group, info.block)
-
-    def _seeded(self, prefix: tuple[int, ...], group: int, block: int) -> Content:
-        return seed_content(prefix, self.manager.layout.groups[group].name, block)
+            if info.tokens is None or (len(info.tokens), info.group) not in made:
+                continue
+            if info.tokens == whole[: len(info.tokens)]:
+                self._contents[info.serial] = made[len(info.tokens), info.group]
 
     def _last(self, page: int) -> Content | None:
         pages = self.manager.pages

@@ -18,7 +18,7 @@ from kvgpu.storage.copier import Side
 from kvgpu.storage.fences import EMPTY, Point, Wait
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 from kvgpu.storage.pools import SlotPool
-from kvgpu.storage.prefix_tree import Node
+from kvgpu.storage.prefix_tree import Node, Tokens
 
 Content = Callable[[tuple[int, ...], int, int], bytes]
 
@@ -88,7 +88,12 @@ def _make(
 ) -> None:
     """New pages of the tree in reserved slots, written on a lane."""
     core, fences, pool = tx.core, tx.core.fences, tx.core.pool(key)
-    payloads = [content(path[block].prefix(), group, block) for block, group in wanted]
+    prefixes: dict[int, Tokens] = {}
+    for block, _ in wanted:
+        if block not in prefixes:
+            above = prefixes.get(block - 1)
+            prefixes[block] = path[block].prefix() if above is None else above + path[block].tokens
+    payloads = [content(prefixes[block], group, block) for block, group in wanted]
     waits = [Wait(fences.points(pool.fence[slots], pool.readers[slots]), place="R7.2 the slots that seeds take")]
     source = Side(np.arange(len(slots), dtype=np.int32), None, fill_buffer(core, payloads))
     try:

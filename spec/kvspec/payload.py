@@ -28,7 +28,22 @@ class Content:
 
 def seed_content(tokens: tuple[int, ...], group: str, block: int) -> Content:
     """The contents of a page seeded for the block that ends ``tokens``, the whole prefix."""
-    return Content("seed:" + ",".join(map(str, tokens)), group, block)
+    return Content("seed:" + _spelled(tokens), group, block)
+
+
+_last: tuple[tuple[int, ...], str] = ((), "")
+
+
+def _spelled(tokens: tuple[int, ...]) -> str:
+    """The tokens as text. Most are those of the call before, and some more: a long prefix is seeded block by block."""
+    global _last
+    before, text = _last
+    if not before or tokens[: len(before)] != before:
+        before, text = (), ""
+    rest = ",".join(map(str, tokens[len(before) :]))
+    spelled = f"{text},{rest}" if text and rest else text or rest
+    _last = tokens, spelled
+    return spelled
 
 
 def next_content(old: Content | None, source: str, group: str, block: int, beam: int = 0) -> Content:
