@@ -99,8 +99,8 @@ class Stepper:
     def look(self) -> tuple[Index, Index]:
         """What both show now. Raises `Crashed`."""
         seen = []
-        for name, system in zip(self.names, self.systems, strict=True):
-            index = guarded(lambda system=system: Index(system.observe()))  # type: ignore[misc]
+        for name, system, before in zip(self.names, self.systems, self.remembered.indexes, strict=True):
+            index = guarded(lambda system=system, before=before: Index(system.observe(), before))  # type: ignore[misc]
             if isinstance(index, Raised):
                 raise Crashed(_crash(name, "while it was observed", index))
             seen.append(index)
@@ -119,6 +119,7 @@ class Stepper:
             sides.append(Side(name, memory, before, now, outcome))
         comparison = Comparison.of(step, sides[0], sides[1], known.shared)
         differences = tuple(all_differences(comparison))
+        known.shared.clean = not differences
         known.indexes = seen
         return Compared(outcomes, seen, differences)
 

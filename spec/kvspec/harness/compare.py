@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kvspec.config import ManagerConfig
+from kvspec.harness.closely import Closely, closely
 from kvspec.harness.difference import Difference, Kind
 from kvspec.harness.memory import Memory
-from kvspec.harness.naming import Index, Matching, match, page_name
+from kvspec.harness.naming import Index, Matching, PageKey, match, page_name
 from kvspec.observation import Order
 from kvspec.payload import Content
 from kvspec.refs import Pools, group_shapes, pool_groups
@@ -85,20 +86,22 @@ class Shared:
     ``allowed``: by page of the implementation, the gates that may hold up its readiness as its last move shared a submission.
     ``writes``: by page of the reference, the closed gates that hold up the last write of its payload, which changes no readiness.
     ``gates``: all gates of ``allowed`` so far. ``contents``: every content that the reference has shown, with no value.
-    ``unobserved``: what one of the systems cannot show (see ``kvspec.harness.unobserved``).
+    ``unobserved``: what one of the systems cannot show (see ``kvspec.harness.unobserved``). ``clean``: whether the last comparison
+    found nothing.
     """
 
     manager: ManagerConfig
     page_bytes: dict[str, int]
     pools: Pools
-    allowed: dict[object, frozenset[str]] = field(default_factory=dict)
+    allowed: dict[PageKey, frozenset[str]] = field(default_factory=dict)
     label_allowed: dict[str, dict[int, frozenset[str]]] = field(default_factory=dict)
-    writes: dict[object, frozenset[str]] = field(default_factory=dict)
+    writes: dict[PageKey, frozenset[str]] = field(default_factory=dict)
     gates: frozenset[str] = frozenset()
     contents: dict[Content, None] = field(default_factory=dict)
-    touched_pages: dict[object, int] = field(default_factory=dict)
+    touched_pages: dict[PageKey, int] = field(default_factory=dict)
     touched_rows: dict[tuple[str, int], int] = field(default_factory=dict)
     unobserved: frozenset[str] = frozenset()
+    clean: bool = False
 
     @classmethod
     def of(cls, manager: ManagerConfig, unobserved: frozenset[str] = frozenset()) -> Shared:
@@ -109,19 +112,24 @@ class Shared:
 
 @dataclass(slots=True)
 class Comparison:
-    """Both systems after one step, matched."""
+    """Both systems after one step, matched. ``closely``: what of pages and snapshots is looked at; ``None``: everything."""
 
     step: Step
     reference: Side
     implementation: Side
     shared: Shared
     matching: Matching
+    closely: Closely | None = None
 
     @classmethod
     def of(cls, step: Step, reference: Side, implementation: Side, shared: Shared) -> Comparison:
         """Match the pages of two sides, and carry what is remembered of both over to this step."""
         found = cls(step, reference, implementation, shared, match(reference.now, implementation.now))
+        before = [*shared.allowed, *shared.writes]
         found._carry()
+        remembered = [*before, *shared.allowed, *shared.writes]
+        found.closely = closely((reference, implementation), found.matching, shared.clean, remembered)
+        shared.clean = False
         return found
 
     def pair_in(self, side: Side, page: int | None) -> int | None:
@@ -165,14 +173,16 @@ class Comparison:
 
     def _carry(self) -> None:
         ref, impl = self.reference, self.implementation
-        for page in ref.now.pages:
-            if isinstance(page.payload, Content):
-                self.shared.contents.setdefault(page.payload)
+        for number in ref.now.changed():
+            content = ref.now.pages[number].payload
+            if isinstance(content, Content):
+                self.shared.contents.setdefault(content)
         self._carry_touches()
         self._carry_writes()
         moved: list[int] = []
-        allowed: dict[object, frozenset[str]] = {}
-        for number, key in enumerate(impl.now.keys):
+        allowed = impl.now.of_the_same(self.shared.allowed)
+        for number in impl.now.changed():
+            key = impl.now.keys[number]
             old = impl.now.successor_of(number, impl.before) if impl.before is not None else None
             page = impl.now.pages[number]
             if old is None or impl.before is None:
@@ -198,9 +208,10 @@ class Comparison:
     def _carry_writes(self) -> None:
         side = self.reference
         closed = frozenset(side.memory.gates)
-        writes: dict[object, frozenset[str]] = {}
-        for number, page in enumerate(side.now.pages):
-            content = page.payload
+        kept = side.now.of_the_same(self.shared.writes)
+        writes = {key: held & closed for key, held in kept.items() if held & closed}
+        for number in side.now.changed():
+            content = side.now.pages[number].payload
             if not isinstance(content, Content):
                 continue
             old = side.now.successor_of(number, side.before) if side.before is not None else None
@@ -215,8 +226,9 @@ class Comparison:
 
     def _carry_touches(self) -> None:
         side = self.reference
-        touched: dict[object, int] = {}
-        for number, key in enumerate(side.now.keys):
+        touched = side.now.of_the_same(self.shared.touched_pages)
+        for number in side.now.changed():
+            key = side.now.keys[number]
             old = side.now.successor_of(number, side.before) if side.before is not None else None
             if old is None or side.before is None:
                 touched[key] = self.step.number

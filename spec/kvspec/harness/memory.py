@@ -237,7 +237,9 @@ class Memory:
         if isinstance(op, Create) and outcome.error is None:
             for ref in [ref for ref in self.tree_pages if ref.request == op.request]:
                 del self.tree_pages[ref]
-        for key, page in zip(now.keys, now.pages, strict=True):
+        again = isinstance(op, Create)  # what was forgotten of the request's name is found anew
+        for number in range(len(now.pages)) if again else now.changed():
+            key, page = now.keys[number], now.pages[number]
             if page.tokens is not None:
                 self.tree_pages.update(dict.fromkeys(page.refs, key))
                 if before is not None and not page.refs and key not in before.by_key:

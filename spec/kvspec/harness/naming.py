@@ -8,12 +8,16 @@ slot, the renaming of slots is a bijection per (level, pool group) exactly when 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from operator import attrgetter
+from typing import TypeAlias, TypeVar
 
 from kvspec.config import Level
-from kvspec.observation import BAD, Observation, PageRef, PageView
+from kvspec.observation import BAD, Observation, Order, PageRef, PageView
+from kvspec.payload import Content
+
+V = TypeVar("V")
 
 LONG = 64
 """Longer prefixes are not compared token by token wherever they are looked up."""
@@ -91,15 +95,32 @@ def page_name(page: PageView) -> str:
     return f"{page.group} page at {page.level.label} slot {page.slot}"
 
 
+FACTS = attrgetter("refs", "owners", "tokens", "payload", "group", "block", "beam", "level", "slot", "status")
+FIXED = [[frozenset, frozenset, tokens, payload] for tokens in (tuple, type(None)) for payload in (bytes, Content, type(None))]
+"""Types of the first of these facts that cannot change once they are shown."""
+
+
 class Index:
     """One observation, looked up by page key, by reference and by occupied slot.
 
-    ``problems``: what is inconsistent in the observation by itself, one text each.
+    ``problems``: what is inconsistent in the observation by itself, one text each. ``fresh``: the numbers of the pages of which
+    something is not as in the observation before, by value; ``None``: nothing is known of one. ``entries``: by snapshot, index,
+    level and readiness of each block, as values. ``digest``: of all pages, but for what only this system can name.
     """
 
-    def __init__(self, observation: Observation) -> None:
-        """Index an observation."""
+    def __init__(self, observation: Observation, before: Index | None = None) -> None:
+        """Index an observation. ``before``: that of the same system a step before."""
         self.observation = observation
+        self.fresh: set[int] | None = None if before is None else set()
+        self._before = None if before is None else weakref.ref(before)
+        self._orders: dict[int, object] = {}
+        self.prints = [self._print(page) for page in observation.pages]
+        self.entries = {
+            (name, group, beam): list(zip(view.indices, view.levels, map(self._order, view.ready), strict=False))
+            for name, request in observation.requests.items()
+            for (group, beam), view in request.snapshots.items()
+        }
+        self._digests: list[int] = []
         self.pages = observation.pages
         self.pools: dict[tuple[Level, str], str] = {
             (level, group): name for (level, name), pool in observation.pools.items() for group in pool.groups
@@ -108,11 +129,53 @@ class Index:
         self.by_key: dict[PageKey, int] = {}
         self.by_ref: dict[PageRef, int] = {}
         self.at: dict[tuple[Level, str, int], int] = {}
-        self.problems: list[str] = list(self._build())
+        self.problems: list[str] = list(self._build(before))
+        self.digest = sum(self._digests)
 
-    def _build(self) -> Iterator[str]:
-        for number, page in enumerate(self.pages):
+    def follows(self, before: Index) -> bool:
+        """Whether ``fresh`` is told from that observation."""
+        return self._before is not None and self._before() is before
+
+    def _order(self, order: Order | None) -> object:
+        """An order as a value. A system may change the mapping in one that it has shown."""
+        if order is None:
+            return None
+        known = self._orders.get(id(order))
+        if known is None:
+            after = None if order.after is None else frozenset(order.after.items())
+            known = self._orders[id(order)] = frozenset(order.gates), after
+        return known
+
+    def _print(self, page: PageView) -> object:
+        """All of a page as a value, to be compared with an earlier one; what could change by itself is equal to nothing."""
+        facts = FACTS(page)
+        if [*map(type, facts[:4])] in FIXED and type(page) is PageView:
+            return (*facts, self._order(page.ready))
+        return object()
+
+    def _known(self, number: int, page: PageView, before: Index | None) -> PageKey:
+        """The key of a page; notes whether the page is as before, and its digest."""
+        if before is not None:
+            if number < len(before.prints) and before.prints[number] == self.prints[number]:
+                self._digests.append(before._digests[number])
+                return before.keys[number]
             key = page_key(page, number)
+            old = before.by_key.get(key)
+            if old is not None and before.prints[old] == self.prints[number]:
+                self._digests.append(before._digests[old])
+                return key
+            assert self.fresh is not None
+            self.fresh.add(number)
+        else:
+            key = page_key(page, number)
+        fixed = type(self.prints[number]) is tuple
+        shared = (key, page.block, page.beam, page.level, page.status, page.refs, page.owners)
+        self._digests.append(hash(shared) if fixed else 0)
+        return key
+
+    def _build(self, before: Index | None) -> Iterator[str]:
+        for number, page in enumerate(self.pages):
+            key = self._known(number, page, before)
             self.keys.append(key)
             if page.tokens is None and not page.refs:
                 yield f"{page_name(page)} is in no tree block and no request refers to it: it should not exist"
@@ -131,6 +194,20 @@ class Index:
             if other != number:
                 where = f"slot {page.slot} of {page.level.label}.{pool}"
                 yield f"{page_name(page)} and {page_name(self.pages[other])} are both in {where}"
+
+    def changed(self) -> Iterable[int]:
+        """The numbers of the pages that are not as in the observation before, all of them if nothing is known of one."""
+        return range(len(self.pages)) if self.fresh is None else sorted(self.fresh)
+
+    def of_the_same(self, remembered: dict[PageKey, V]) -> dict[PageKey, V]:
+        """Of what is remembered by page, that of the pages that are as in the observation before."""
+        if self.fresh is None or not remembered:
+            return {}
+        return {
+            key: value
+            for key, value in remembered.items()
+            if (number := self.by_key.get(key)) is not None and number not in self.fresh
+        }
 
     def occupant(self, level: Level, group: str, slot: int) -> int | None:
         """The number of the page in a slot of the pool group that serves ``group`` at a level."""
@@ -158,7 +235,8 @@ class Matching:
     """Which page of the one system is which of the other.
 
     ``pairs``: numbers of matched pages, in order; ``of_reference``, ``of_implementation``: the pair of a page; ``missing``:
-    pages of the reference alone; ``surplus``: pages of the implementation alone.
+    pages of the reference alone; ``surplus``: pages of the implementation alone. ``loose``: whether some were matched otherwise
+    than by their key.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -166,6 +244,7 @@ class Matching:
     of_implementation: dict[int, int]
     missing: tuple[int, ...]
     surplus: tuple[int, ...]
+    loose: bool
 
 
 def match(reference: Index, implementation: Index) -> Matching:
@@ -181,6 +260,7 @@ def match(reference: Index, implementation: Index) -> Matching:
             pairs.append((number, other))
             taken.add(other)
     missing = []
+    by_key = len(pairs)
     for number in left:
         shared = (implementation.by_ref.get(ref) for ref in sorted(reference.pages[number].refs))
         found = next((other for other in shared if other is not None and other not in taken), None)
@@ -196,6 +276,7 @@ def match(reference: Index, implementation: Index) -> Matching:
         {two: n for n, (_, two) in enumerate(pairs)},
         tuple(missing),
         surplus,
+        len(pairs) > by_key,
     )
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from kvspec.collecting import seldom_collected
 from kvspec.harness.compare import Comparison, Shared, Side, inconsistencies
 from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, side_names
 from kvspec.harness.expectations import compare_expectations
 from kvspec.harness.memory import Memory
-from kvspec.harness.naming import Index, page_name
+from kvspec.harness.naming import Index, PageKey, page_name
 from kvspec.harness.outcomes import compare_outcomes
 from kvspec.harness.state import compare_state
 from kvspec.harness.systems import Factory, device_of, lacking, setup_for, unobserved_by
@@ -121,14 +122,15 @@ class _Replay:
         self.memories = (Memory(groups), Memory(groups))
         self.indexes: tuple[Index | None, Index | None] = (None, None)
         self.shared = Shared.of(scenario.manager, unobserved_by(*self.factories))
-        self.touched: tuple[dict[object, int], dict[tuple[str, int], int]] = ({}, {})
+        self.touched: tuple[dict[PageKey, int], dict[tuple[str, int], int]] = ({}, {})
         self.taken: list[Step] = []
         self.agree = False
 
     def through(self, steps: Callable[[], Failure | None], start: float) -> Result:
         """Build both systems, go through the steps, and close both."""
-        failure = self.build() or steps()
-        closing = self.close()
+        with seldom_collected():
+            failure = self.build() or steps()
+            closing = self.close()
         failure = failure or closing
         if failure is None and self.limit:
             return _result(self.scenario, Verdict.SKIPPED, self.done, start, reason=self.limit)  # no device has checked it
@@ -210,7 +212,10 @@ class _Replay:
             return self._raised(step, f"in {step.op.verb}", outcomes)
         if self.agree and isinstance(outcomes[0], Outcome):
             step = self.taken[-1] = replace(step, raises=outcomes[0].error)
-        seen: list[Index | Raised] = [guarded(lambda s=s: Index(s.observe())) for s in self.systems]  # type: ignore[misc]
+        seen: list[Index | Raised] = [
+            guarded(lambda s=s, before=before: Index(s.observe(), before))  # type: ignore[misc]
+            for s, before in zip(self.systems, self.indexes, strict=True)
+        ]
         if any(isinstance(one, Raised) for one in seen):
             return self._raised(step, f"while it was observed after {step.op.verb}", seen)
         compared = guarded(lambda: self._compare(step, outcomes, seen))
@@ -235,7 +240,9 @@ class _Replay:
             memory.update(step.number, step.op, outcome, before, now)
             sides.append(Side(name, memory, before, now, outcome))
         comparison = Comparison.of(step, sides[0], sides[1], self.shared)
-        return comparison, tuple(all_differences(comparison))
+        differences = tuple(all_differences(comparison))
+        self.shared.clean = not differences
+        return comparison, differences
 
     def _failure(self, step: Step, comparison: Comparison, differences: tuple[Difference, ...]) -> Failure:
         touched: dict[str, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from kvspec.config import Level
@@ -104,7 +104,10 @@ def snapshot_differences(
         said = [f"{n[0]} indices, {n[1]} levels, {n[2]} readinesses" for n in lengths]
         yield c.differ("snapshot", f"number of blocks of {title}", *said)
         return
-    for block in range(len(one.indices)):
+    blocks: Iterable[int] = range(len(one.indices))
+    if c.closely is not None and not label and one.levels == two.levels:
+        blocks = c.closely.blocks(of, (c.reference, c.implementation))
+    for block in blocks:
         yield from _block(c, PageRef(name, group, block, beam), title, block, one, two)
     if one.eligible != two.eligible:
         yield c.differ("eligible", f"eligible count of {title}", one.eligible, two.eligible)
@@ -167,7 +170,8 @@ def _pages(c: Comparison) -> Iterator[Difference]:
     for number in c.matching.surplus:
         page = impl.now.pages[number]
         yield c.differ("page", f"page {page_name(page)}", "no such page", _where(page), page=page_name(page))
-    for one, two in c.matching.pairs:
+    pairs = c.matching.pairs if c.closely is None else [c.matching.pairs[c.matching.of_reference[one]] for one in c.closely.pages]
+    for one, two in pairs:
         yield from _page(c, one, two)
 
 

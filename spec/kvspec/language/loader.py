@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kvspec.collecting import seldom_collected
 from kvspec.language.document import Document
 from kvspec.language.limits import check_memory
 from kvspec.language.messages import MAX_PROBLEMS, at, check
@@ -68,6 +69,11 @@ def read(path: Path, *, max_pool_bytes: int = DEFAULT_MAX_POOL_BYTES) -> Loaded:
 
 def read_bytes(path: Path, data: bytes, *, max_pool_bytes: int = DEFAULT_MAX_POOL_BYTES) -> Loaded:
     """Read the contents of a file. ``path`` is only for messages."""
+    with seldom_collected():
+        return _read_bytes(path, data, max_pool_bytes)
+
+
+def _read_bytes(path: Path, data: bytes, max_pool_bytes: int) -> Loaded:
     try:
         documents = read_documents(path, data)
     except Refused as refused:
