@@ -49,6 +49,8 @@ class Gates:
     def labels(self, gates: Iterable[str]) -> frozenset[str]:
         """The scenario's labels of those device gates that are still closed."""
         held = frozenset(gates)
+        if not held:
+            return held
         return frozenset(label for label, (own, _) in self._closed.items() if own in held)
 
 

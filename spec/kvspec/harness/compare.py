@@ -201,7 +201,8 @@ class Comparison:
                 pair = self.matching.of_implementation.get(number)
                 if pair is not None:
                     gates |= ref.now.pages[self.matching.pairs[pair][0]].ready.gates
-            allowed.update((impl.now.keys[number], gates) for number in moved)
+            if gates:
+                allowed.update((impl.now.keys[number], gates) for number in moved)
             self.shared.gates |= gates
         self.shared.allowed = allowed
 
