@@ -90,12 +90,12 @@ class StepMarks:
         covered = {}
         for name, counts in self._counts.items():
             known = clock.get(name, 0)
-            if not known or not counts:
+            included = bisect_right(counts, known)  # a publication of no tables is work of no submission
+            if not included and not known:
                 continue
-            included = bisect_right(counts, known)
             steps = self._steps[name]
             more = included < len(counts) and (not included or known > counts[included - 1])
-            last = steps[included] - 1 if more else steps[included - 1]
+            last = steps[included] - 1 if more else steps[included - 1] if included else -1
             if last >= 0:
                 covered[name] = last
         return covered
