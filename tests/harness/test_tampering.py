@@ -11,6 +11,7 @@ import pytest
 
 from kvspec import observation
 from kvspec.errors import ErrorKind
+from kvspec.harness import naming
 from kvspec.harness.difference import Kind, Result, Verdict
 from kvspec.harness.replay import Named
 from kvspec.harness.replay import replay as replayed
@@ -45,6 +46,12 @@ class Script:
     def play(self, implementation: list[tuple[Outcome, Observation]]) -> Result:
         """Replay with another script in the place of the implementation."""
         return replayed(self.scenario, Named("tested", Scripted(implementation)), Named("kvref", Scripted(self.script)))
+
+
+@pytest.fixture(autouse=True)
+def also_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has changed is told of few pages, too, so that nothing is found only because everything is looked at."""
+    monkeypatch.setattr(naming, "FEW", 0)
 
 
 @pytest.fixture(scope="module")

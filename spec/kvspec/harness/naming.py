@@ -95,6 +95,8 @@ def page_name(page: PageView) -> str:
     return f"{page.group} page at {page.level.label} slot {page.slot}"
 
 
+FEW = 48
+"""So many pages are compared before it pays to tell which have changed."""
 FACTS = attrgetter("refs", "owners", "tokens", "payload", "group", "block", "beam", "level", "slot", "status")
 FIXED = [[frozenset, frozenset, tokens, payload] for tokens in (tuple, type(None)) for payload in (bytes, Content, type(None))]
 """Types of the first of these facts that cannot change once they are shown."""
@@ -111,14 +113,18 @@ class Index:
     def __init__(self, observation: Observation, before: Index | None = None) -> None:
         """Index an observation. ``before``: that of the same system a step before."""
         self.observation = observation
+        self.told = len(observation.pages) >= FEW
+        if before is not None and not (self.told and before.told):
+            before = None  # looking at all of few pages costs less than telling which have changed
         self.fresh: set[int] | None = None if before is None else set()
         self._before = None if before is None else weakref.ref(before)
         self._orders: dict[int, object] = {}
-        self.prints = [self._print(page) for page in observation.pages]
+        self.prints = [self._print(page) for page in observation.pages] if self.told else []
         self.entries = {
             (name, group, beam): list(zip(view.indices, view.levels, map(self._order, view.ready), strict=False))
             for name, request in observation.requests.items()
             for (group, beam), view in request.snapshots.items()
+            if self.told
         }
         self._digests: list[int] = []
         self.pages = observation.pages
@@ -168,6 +174,8 @@ class Index:
             self.fresh.add(number)
         else:
             key = page_key(page, number)
+            if not self.told:
+                return key
         fixed = type(self.prints[number]) is tuple
         shared = (key, page.block, page.beam, page.level, page.status, page.refs, page.owners)
         self._digests.append(hash(shared) if fixed else 0)
