@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kvgpu.adapter.run import Handlers, Run
 from kvgpu.batch.batch import Batch, check_shape
-from kvgpu.device.api import DeviceError
+from kvgpu.device.api import DeviceError, Stream
 from kvgpu.errors import LogicError, OutOfPages
 from kvgpu.serving import executor
 from kvspec import ops
@@ -35,9 +38,8 @@ def _remove(run: Run, op: ops.Remove) -> None:
 def _publish(run: Run, op: ops.Publish) -> tuple[int, ...]:
     batch = run.names.batch(op.batch)
     stream = run.names.stream(op.stream)
-    written = batch.publish(stream)
-    run.marks.user_work(stream)
-    return written
+    with _publication(run, batch, stream):
+        return batch.publish(stream)
 
 
 def _wait_ready(run: Run, op: ops.WaitReady) -> None:
@@ -48,9 +50,21 @@ def _wait_ready(run: Run, op: ops.WaitReady) -> None:
 def _resize(run: Run, op: ops.ResizeBatch) -> tuple[bool | None, ...]:
     batch = run.names.batch(op.batch)
     stream = run.names.stream(op.stream)
-    results = batch.resize(op.capacities, op.histories, stream)
-    run.marks.user_work(stream)
-    return results
+    with _publication(run, batch, stream):
+        return batch.resize(op.capacities, op.histories, stream)
+
+
+@contextmanager
+def _publication(run: Run, batch: Batch, stream: Stream) -> Iterator[None]:
+    """What is published inside is work of the user's, also where the call then fails (R8.9, R11.4)."""
+    upload = batch.tables.upload
+    try:
+        yield
+        run.marks.user_work(stream)  # the stream follows the last publication, whether or not there is a new one
+    except BaseException:
+        if batch.tables.upload is not upload:
+            run.marks.user_work(stream)
+        raise
 
 
 def _close(run: Run, op: ops.CloseBatch) -> None:
@@ -87,14 +101,10 @@ def _iterate(run: Run, op: ops.Iterate) -> dict[str, str]:
             names.reads[op.as_] = table
         run.marks.user_work(turn.stream)
 
-    upload = batch.tables.upload
-    try:
-        # A scenario's request that resumes without a stream gets `exec` (R3.2).
-        turns = executor.Executor(run.manager, batch, stream, read, accepted.__getitem__, first_stream=names.stream("exec"))
+    # A scenario's request that resumes without a stream gets `exec` (R3.2).
+    turns = executor.Executor(run.manager, batch, stream, read, accepted.__getitem__, first_stream=names.stream("exec"))
+    with _publication(run, batch, stream):
         fates = turns.iterate(scheduled, op.layers)
-    finally:
-        if batch.tables.upload is not upload:  # an iteration that is refused later has published all the same (R11.4)
-            run.marks.user_work(stream)
     return {name: fate.value for name, fate in fates.items()}
 
 

@@ -75,14 +75,17 @@ def run_all(streams: Iterable[SimStream], choose: Choice) -> None:
 def run_oldest(looked_at: list[SimStream]) -> None:
     """The same by the schedule ``fifo``, for any number of streams: what is at the head of one stays there until it is run."""
     ready: list[tuple[int, SimStream]] = []
+    known: set[SimStream] = set()
     while True:
         while looked_at:
             stream = looked_at.pop()
-            if advance(stream, looked_at):
+            if stream not in known and advance(stream, looked_at):
                 heappush(ready, (stream.queue[0].order, stream))
+                known.add(stream)
         if not ready:
             return
         stream = heappop(ready)[1]
+        known.discard(stream)
         run_head(stream)
         looked_at.append(stream)
         wake(stream, looked_at)

@@ -86,8 +86,8 @@ class Shared:
     ``allowed``: by page of the implementation, the gates that may hold up its readiness as its last move shared a submission.
     ``writes``: by page of the reference, the closed gates that hold up the last write of its payload, which changes no readiness.
     ``gates``: all gates of ``allowed`` so far. ``contents``: every content that the reference has shown, with no value.
-    ``unobserved``: what one of the systems cannot show (see ``kvspec.harness.unobserved``). ``clean``: whether the last comparison
-    found nothing.
+    ``unobserved``: what one of the systems cannot show (see ``kvspec.harness.unobserved``). ``clean``: whether the last
+    comparison found nothing.
     """
 
     manager: ManagerConfig
