@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from kvref.acting import must_fit
 from kvref.eviction import act, new_plan
-from kvref.failure import Failure, NoRoom, invalid, logic
+from kvref.failure import invalid, logic
 from kvref.growth import check_ended, check_values, resized
-from kvref.lookup import attempt, live, need_active, need_tokens
+from kvref.lookup import live, need_active, need_tokens
 from kvref.maps import Map
 from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.pages import behind, follow, let_go, let_go_stale, renew
@@ -15,7 +16,6 @@ from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_r
 from kvref.tree import add_node, child, children, enter, page_at
 from kvref.values import replace
 from kvspec import ops
-from kvspec.errors import ErrorKind
 
 
 def commit(state: State, op: ops.Commit) -> tuple[State, None]:
@@ -35,15 +35,12 @@ def commit(state: State, op: ops.Commit) -> tuple[State, None]:
     check_ended(state, r, None, history)
 
     before = state
-    try:
-        if history > r.history:
-            way = [p for p in state.pages.values() if p.node in r.path]
-            state = renew(before, attempt(state, lambda s: resized(s, r, None, history, way)))
-        tokens = r.tokens + op.tokens
-        for block in range(len(r.path), len(tokens) // state.layout.tpb) if op.tokens else ():
-            state = renew(before, attempt(state, partial(commit_block, name=r.name, block=block, tokens=tokens)))
-    except NoRoom as full:
-        raise Failure(ErrorKind.OUT_OF_PAGES, full.message, state) from None
+    if history > r.history:
+        way = [p for p in state.pages.values() if p.node in r.path]
+        state = renew(before, must_fit(state, lambda s: resized(s, r, None, history, way)))
+    tokens = r.tokens + op.tokens
+    for block in range(len(r.path), len(tokens) // state.layout.tpb) if op.tokens else ():
+        state = renew(before, must_fit(state, partial(commit_block, name=r.name, block=block, tokens=tokens)))
     r = state.requests[r.name]
     if op.tokens:
         state = put_request(state, replace(r, tokens=tokens))

@@ -157,22 +157,41 @@ def undo(base: State, reached: State) -> State:
     state = replace(base, faults=reached.faults)
     for stream, pid, content in reached.trace.writes:  # what a failed call wrote stays
         state = write_page(state, stream, state.pages[pid], content)
-    read: dict[tuple[Place, int], Work] = {}  # slots from which pages are put back: they are put back themselves behind that
+    read: dict[tuple[Place, int], Work] = {}
     for made in reversed(reached.trace.submissions):
-        works = {(place, number): join(made.work, read.get((place, number), NOTHING)) for place, number in made.slots}
+        works = {at: join(made.work, read.get(at, NOTHING)) for at in made.slots}
         state = fence_slots(state, works, read=False)
-        back = {
-            p.id: works[at] for p in state.pages.values() if (at := (place_of(state, p), p.slot)) in works and not made.refused
-        }
-        for other in reached.trace.submissions:  # where a page that is back had gone
-            for pid, (place, number) in zip(other.sources, other.slots, strict=True):
-                if pid in back:
-                    state = fence_slots(state, {(place, number): back[pid]}, read=False)
-                    read[place, number] = join(read.get((place, number), NOTHING), back[pid])
+        back = put_back(state, made, works)
+        for at, work in sources_of(reached, back):
+            state = fence_slots(state, {at: work}, read=False)
+            read[at] = join(read.get(at, NOTHING), work)
         for pid in dict.fromkeys((*made.sources, *back)):
-            state, serial = fresh(state)
-            page, work = state.pages[pid], join(made.work, back.get(pid, NOTHING))
-            state = put_page(state, replace(page, ready=join(page.ready, work), move=serial))
-            for owner in owners(state, page):
-                state = follow(state, owner.stream, work)
+            state = join_queued(state, pid, join(made.work, back.get(pid, NOTHING)))
     return replace(state, trace=base.trace)
+
+
+def put_back(state: State, made: Submission, works: dict[tuple[Place, int], Work]) -> dict[int, Work]:
+    """R4.8: the pages that are back in slots into which a submission, which is undone, may have copied; behind which work."""
+    if made.refused:  # a refused copy stays away from slots that pages come back into
+        return {}
+    return {p.id: works[at] for p in state.pages.values() if (at := (place_of(state, p), p.slot)) in works}
+
+
+def sources_of(reached: State, back: dict[int, Work]) -> list[tuple[tuple[Place, int], Work]]:
+    """R4.8: where pages that are back had gone, from where they are put back; later use of these slots runs after that."""
+    return [
+        (at, back[pid])
+        for other in reached.trace.submissions
+        for pid, at in zip(other.sources, other.slots, strict=True)
+        if pid in back
+    ]
+
+
+def join_queued(state: State, pid: int, work: Work) -> State:
+    """R4.8: queued work becomes part of a page's readiness, and the streams of its owners are ordered after it."""
+    state, serial = fresh(state)
+    page = state.pages[pid]
+    state = put_page(state, replace(page, ready=join(page.ready, work), move=serial))
+    for owner in owners(state, page):
+        state = follow(state, owner.stream, work)
+    return state

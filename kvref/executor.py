@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from kvref.acting import part
 from kvref.batch import no_capture
-from kvref.failure import Failure, invalid, logic
+from kvref.failure import invalid, logic
 from kvref.growth import enter_decode, resize
 from kvref.lookup import any_request, live, need_stream, open_batch
-from kvref.pages import let_go, next_part, renew
+from kvref.pages import let_go
 from kvref.publication import publication
 from kvref.queries import buffer, dense_offsets
 from kvref.reads import read_of, record_table_read, table_group
@@ -17,8 +15,6 @@ from kvref.requests import resume
 from kvref.state import Batch, State, batch_of, put_request
 from kvref.values import replace
 from kvspec import ops
-
-Step = Callable[[State, Any], tuple[State, bool]]
 
 
 def admit_generation(state: State, op: ops.AdmitGeneration) -> tuple[State, bool]:
@@ -35,26 +31,26 @@ def iterate(state: State, op: ops.Iterate) -> tuple[State, dict[str, str]]:
     at once; what was prepared before stays.
     """
     batch = check(state, op)
-    fared: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     before = {s.request: state.requests[s.request].capacity for s in op.requests}
     for scheduled in op.requests:
-        state, fits = prepare(state, scheduled)
-        fared[scheduled.request] = "ran" if fits and scheduled.accept else "refused" if fits else "waiting"
-    for name, what in fared.items():
+        state, fitted = prepare(state, scheduled)
+        outcomes[scheduled.request] = "ran" if fitted and scheduled.accept else "refused" if fitted else "waiting"
+    for name, what in outcomes.items():
         if what != "ran":
             state = give_back(state, name, before[name])
-    state, _ = after(next_part(state), lambda s: publication(s, batch, op.stream))
+    state, _ = part(state, lambda s: publication(s, batch, op.stream))
     if op.layers:
-        running = tuple(name for name, what in fared.items() if what == "ran")
+        running = tuple(name for name, what in outcomes.items() if what == "ran")
         offsets = ops.DenseOffsets(batch=op.batch, requests=running, layers=op.layers)
-        state, _ = after(state, lambda s: dense_offsets(s, offsets))
+        state, _ = part(state, lambda s: dense_offsets(s, offsets))
     batch = state.batches[batch.uid]
     if state.layout.attention:
         table = 0 if op.group is None else table_group(state, op.group)
         state, read = read_of(state, batch, table, op.stream)
         if op.as_ is not None:
             state = replace(state, reads=state.reads.set(op.as_, read))
-    return record_table_read(state, batch, op.stream), fared
+    return record_table_read(state, batch, op.stream), outcomes
 
 
 def check(state: State, op: ops.Iterate) -> Batch:
@@ -84,32 +80,17 @@ def prepare(state: State, scheduled: ops.Scheduled) -> tuple[State, bool]:
     """R11.1: resume, resize, enter decode, as far as each is needed; false where one is. R3.14 holds for each by itself."""
     name = scheduled.request
     if not state.requests[name].active:
-        state, fits = alone(state, resume, ops.Resume(request=name, decode=scheduled.decode or None))
-        if not fits:
+        state, fitted = part(state, lambda s: resume(s, ops.Resume(request=name, decode=scheduled.decode or None)))
+        if not fitted:
             return state, False
     if (scheduled.capacity, scheduled.history) != (None, None):
         wanted = ops.Resize(request=name, capacity=scheduled.capacity, history=scheduled.history)
-        state, fits = alone(state, resize, wanted)
-        if not fits:
+        state, fitted = part(state, lambda s: resize(s, wanted))
+        if not fitted:
             return state, False
     if scheduled.decode and not state.requests[name].decoding:
-        return alone(state, enter_decode, ops.EnterDecode(request=name))
+        return part(state, lambda s: enter_decode(s, ops.EnterDecode(request=name)))
     return state, True
-
-
-def alone(state: State, operation: Step, op: ops.Operation) -> tuple[State, bool]:
-    """An operation inside an iteration, by itself: what has left LOCKED has left it before the next (R10.2)."""
-    state = next_part(state)
-    done, value = after(state, lambda s: operation(s, op))
-    return renew(state, done), value
-
-
-def after(state: State, operation: Callable[[State], tuple[State, Any]]) -> tuple[State, Any]:
-    """A part of an iteration; if it fails, what was done before it stays."""
-    try:
-        return operation(state)
-    except Failure as failure:
-        raise Failure(failure.kind, failure.message, failure.state or state) from None
 
 
 def give_back(state: State, name: str, capacity: int) -> State:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kvref.acting import fits, must_fit
 from kvref.eviction import act, make_room, new_plan
-from kvref.failure import Failure, NoRoom, invalid, logic
-from kvref.lookup import attempt, group_indices, live, need_active, need_blocks
-from kvref.offload import host, offload, offload_of, plan_offload
+from kvref.failure import invalid, logic
+from kvref.lookup import group_indices, live, need_active, need_blocks
+from kvref.offload import host, move_history, offload, offload_of, plan_offload
 from kvref.pages import add_page, let_go, let_go_stale, renew, unkept_stale, unlock, write_history, write_of
 from kvref.state import Key, Page, Request, State, batch_of, mapped, put_request, stale
 from kvref.values import replace
 from kvspec import ops
 from kvspec.config import Level
-from kvspec.errors import ErrorKind
 from kvspec.observation import Phase
 
 
@@ -35,10 +35,7 @@ def resize(state: State, op: ops.Resize) -> tuple[State, bool]:
     check_values(state, r, op.capacity, op.history)
     need_active(r)
     check_ended(state, r, op.capacity, op.history)
-    try:
-        return attempt(state, lambda s: resized(s, r, op.capacity, op.history)), True
-    except NoRoom:
-        return state, False
+    return fits(state, lambda s: resized(s, r, op.capacity, op.history))
 
 
 def check_values(state: State, r: Request, capacity: int | None, history: int | None) -> None:
@@ -105,14 +102,9 @@ def enter_decode(state: State, op: ops.EnterDecode) -> tuple[State, bool]:
 
     def acting(s: State) -> State:
         s = put_request(s, replace(r, phase=Phase.DECODE))
-        work = offload_of(s, s.requests[r.name], () if r.decoding else None)
-        plan, chosen = plan_offload(s, new_plan(s, mapped(s, r).values()), work)
-        return offload(act(s, plan), chosen)
+        return move_history(s, s.requests[r.name], () if r.decoding else None)
 
-    try:
-        return attempt(state, acting), True
-    except NoRoom:
-        return state, False
+    return fits(state, acting)
 
 
 def bare_offload(state: State, op: ops.Offload) -> tuple[State, None]:
@@ -135,11 +127,8 @@ def bare_offload(state: State, op: ops.Offload) -> tuple[State, None]:
             if not state.layout.complete(block, r.history):
                 raise logic(f"{name} is not complete history (history {r.history}): offload it when it is")
             chosen += [p for p in pages if p.level is Level.GPU]
-    try:
-        places = [host(state, p) for p in chosen]
-        return attempt(state, lambda s: offload(make_room(s, places, mapped(s, r).values()), chosen)), None
-    except NoRoom as full:
-        raise Failure(ErrorKind.OUT_OF_PAGES, full.message) from None
+    places = [host(state, p) for p in chosen]
+    return must_fit(state, lambda s: offload(make_room(s, places, mapped(s, r).values()), chosen)), None
 
 
 def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
@@ -166,10 +155,7 @@ def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
             s = add_page(s, r, key)
         return s
 
-    try:
-        return attempt(state, acting), True
-    except NoRoom:
-        return state, False
+    return fits(state, acting)
 
 
 def write(state: State, op: ops.Write) -> tuple[State, None]:

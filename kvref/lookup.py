@@ -1,15 +1,13 @@
-"""Names to things, with the errors of section 9 (R3.13); and the acting part of an operation (R3.14, R4.8)."""
+"""Names to things, with the errors of section 9 (R3.13)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from kvref.copies import start, undo
-from kvref.failure import Failure, Refused, invalid, logic, out_of_range
+from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import Place
 from kvref.state import Batch, Request, State
 from kvspec.config import Level
-from kvspec.errors import ErrorKind
 from kvspec.observation import RequestStatus
 
 
@@ -118,11 +116,3 @@ def need_blocks(blocks: Iterable[int]) -> None:
     for block in blocks:
         if block < 0:
             raise invalid(f"block {block} is negative: blocks count from 0")
-
-
-def attempt(base: State, acting: Callable[[State], State]) -> State:
-    """Carry out the acting part of an operation, all or nothing (R3.14); R4.8 if a copy is refused. Raises `NoRoom`."""
-    try:
-        return acting(start(base))
-    except Refused as refused:
-        raise Failure(ErrorKind.COPY_FAILED, refused.message, undo(base, refused.state)) from None

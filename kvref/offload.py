@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvref.copies import move
-from kvref.eviction import Plan, reserve_all, reserve_room
+from kvref.eviction import Plan, act, new_plan, reserve_all, reserve_room
 from kvref.layout import Place
 from kvref.state import Page, Request, State, locks, mapped, owners
 from kvspec.config import Level
@@ -72,6 +72,14 @@ def offload(state: State, pages: Iterable[Page]) -> State:
     """R4.6: move pages to the host, for all their owners. Raises `Refused`."""
     moves = [(p, Level.HOST) for p in pages]
     return move(state, moves) if moves else state
+
+
+def move_history(state: State, r: Request, must: Iterable[int] | None) -> State:
+    """R4.3, R4.7: offload what has to fit of a request's complete history, and retry its older deferred pages. ``must``: as in
+    `offload_of`. R4.4: a page that stays holds up none behind it. Raises `NoRoom`, `Refused`.
+    """
+    plan, chosen = plan_offload(state, new_plan(state, mapped(state, r).values()), offload_of(state, r, must))
+    return offload(act(state, plan), chosen)
 
 
 def lock_level(state: State, r: Request, page: Page, decoding: bool) -> Level:

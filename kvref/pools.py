@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kvref.acting import must_fit
 from kvref.eviction import clear, evict, make_room
-from kvref.failure import Failure, NoRoom, invalid, logic, out_of_range
+from kvref.failure import Failure, invalid, logic, out_of_range
 from kvref.layout import Place
-from kvref.lookup import attempt, group_indices, need_level, need_tokens, pool_group
+from kvref.lookup import group_indices, need_level, need_tokens, pool_group
 from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
 from kvref.state import State, put_page
@@ -23,10 +24,7 @@ def seed_prefix(state: State, op: ops.SeedPrefix) -> tuple[State, None]:
     level = op.level.level
     need_level(state, level)
     need_tokens(op.tokens)
-    try:
-        return attempt(state, lambda s: seed(s, op, level, groups)), None
-    except NoRoom as full:
-        raise Failure(ErrorKind.OUT_OF_PAGES, full.message) from None
+    return must_fit(state, lambda s: seed(s, op, level, groups)), None
 
 
 def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]) -> State:
@@ -64,10 +62,7 @@ def evict_pages(state: State, op: ops.Evict) -> tuple[State, None]:
     place = pool_group(state, op.level.level, op.group)
     if op.pages < 1:
         raise invalid(f"evict {op.pages} pages: expected 1 or more")
-    try:
-        return attempt(state, lambda s: evict(s, place, op.pages)), None
-    except NoRoom as full:
-        raise Failure(ErrorKind.OUT_OF_PAGES, full.message) from None
+    return must_fit(state, lambda s: evict(s, place, op.pages)), None
 
 
 def clear_reusable(state: State, op: ops.ClearReusable) -> tuple[State, None]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from kvref.acting import fits, must_fit, part
 from kvref.batch import dirty_rows, need_published, no_capture, put_batch, words_of, would_publish
 from kvref.copies import refuses
-from kvref.eviction import act, new_plan
-from kvref.failure import Failure, NoRoom, invalid
+from kvref.failure import Failure, invalid
 from kvref.growth import check_ended, check_values, resized
-from kvref.lookup import attempt, need_active, need_stream, open_batch
-from kvref.offload import offload, offload_of, plan_offload
+from kvref.lookup import need_active, need_stream, open_batch
+from kvref.offload import move_history
 from kvref.order import join, pending
-from kvref.pages import follow, next_part, renew, submit_visible
+from kvref.pages import follow, submit_visible
 from kvref.state import Batch, Request, State, Upload, mapped, put_request
 from kvref.values import replace
 from kvref.versions import settle
@@ -28,7 +30,10 @@ def publish(state: State, op: ops.Publish) -> tuple[State, tuple[int, ...]]:
 
 
 def publication(state: State, batch: Batch, stream: str) -> tuple[State, tuple[int, ...]]:
-    """R8.4, R8.6: the publication itself. What was moved before a failure stays, and is dirty."""
+    """R8.4, R8.6: the publication itself. What was moved before a failure stays, and is dirty.
+
+    R8.10: a member may outgrow the batch by its own resize; it is an error here.
+    """
     members = [state.requests[name] for name in batch.rows if name is not None]
     for r in members:
         if state.layout.blocks(r.capacity) > batch.blocks:
@@ -47,15 +52,7 @@ def publication(state: State, batch: Batch, stream: str) -> tuple[State, tuple[i
 def retry(state: State, r: Request) -> State:
     """R4.3, R8.6: the deferred pages of an active decoding member, all or nothing; all that may move must find a slot."""
 
-    def acting(s: State) -> State:
-        work = offload_of(s, s.requests[r.name], None)
-        plan, chosen = plan_offload(s, new_plan(s, mapped(s, r).values()), work)
-        return offload(act(s, plan), chosen)
-
-    try:
-        return attempt(state, acting)
-    except NoRoom as full:
-        raise Failure(ErrorKind.OUT_OF_PAGES, f"deferred pages of {r.name!r}: {full.message}", state) from None
+    return must_fit(state, lambda s: move_history(s, s.requests[r.name], None), f"deferred pages of {r.name!r}: ")
 
 
 def upload(state: State, batch: Batch, rows: tuple[int, ...], stream: str) -> State:
@@ -102,11 +99,25 @@ def wait_ready(state: State, op: ops.WaitReady) -> tuple[State, None]:
     return follow(state, op.stream, batch.uploads[-1].work), None
 
 
+Asked = list[tuple[str | None, int | None, int | None]]
+"""By row: its member, and the capacity and history that are asked for."""
+
+
 def resize_batch(state: State, op: ops.ResizeBatch) -> tuple[State, tuple[bool | None, ...]]:
     """R8.9: check all rows, resize each member by itself, then publish. Each active member's result; none for other rows."""
     batch = open_batch(state, op.batch)
     need_stream(state, op.stream)
     no_capture(state, "resize")
+    asked = check_lengths(state, batch, op)
+    state, results, refused = resize_members(state, asked)
+    state, _ = part(settle(state), lambda s: publication(s, s.batches[batch.uid], op.stream))
+    if refused is not None:
+        raise Failure(refused.kind, refused.message, state)
+    return state, results
+
+
+def check_lengths(state: State, batch: Batch, op: ops.ResizeBatch) -> Asked:
+    """R8.9: every check that needs no action, over all rows."""
     count = len(batch.rows)
     capacities = (None,) * count if op.capacities is None else op.capacities
     histories = (None,) * count if op.histories is None else op.histories
@@ -124,28 +135,27 @@ def resize_batch(state: State, op: ops.ResizeBatch) -> tuple[State, tuple[bool |
         if name is not None and (capacity, history) != (None, None):
             need_active(state.requests[name])
             check_ended(state, state.requests[name], capacity, history)
+    return asked
+
+
+def resize_members(state: State, asked: Asked) -> tuple[State, tuple[bool | None, ...], Failure | None]:
+    """R8.9: each active member's resize by itself. Their results, and the first copy that was refused, which stops no other."""
     results: list[bool | None] = []
     refused: Failure | None = None
     for name, capacity, history in asked:
         if name is None or not state.requests[name].active:
             results.append(None)
             continue
-        before = state = next_part(state)
+        acting = partial(resized_member, name=name, capacity=capacity, history=history)
         try:
-            state = attempt(state, lambda s, n=name, c=capacity, h=history: resized(s, s.requests[n], c, h))  # type: ignore[misc]
-            results.append(True)
-        except NoRoom:
-            results.append(False)
+            state, fitted = part(state, partial(fits, acting=acting))
         except Failure as failure:
             assert failure.state is not None
-            refused = refused or failure
-            state = failure.state
-            results.append(False)
-        state = renew(before, state)
-    try:
-        state, _ = publication(next_part(settle(state)), state.batches[batch.uid], op.stream)
-    except Failure as failure:
-        raise Failure(failure.kind, failure.message, failure.state or settle(state)) from None
-    if refused is not None:
-        raise Failure(refused.kind, refused.message, state)
-    return state, tuple(results)
+            refused, state, fitted = refused or failure, failure.state, False
+        results.append(fitted)
+    return state, tuple(results), refused
+
+
+def resized_member(state: State, name: str, capacity: int | None, history: int | None) -> State:
+    """R3.6: the acting part of one member's resize."""
+    return resized(state, state.requests[name], capacity, history)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kvref.acting import fits
 from kvref.commit import finish
 from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use
 from kvref.failure import NoRoom, invalid, logic, out_of_range
-from kvref.lookup import any_request, attempt, live, need_level, need_stream, need_tokens, only_group
+from kvref.lookup import any_request, live, need_level, need_stream, need_tokens, only_group
 from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.order import Work
@@ -76,10 +77,7 @@ def resume(state: State, op: ops.Resume) -> tuple[State, bool]:
     if r.active:
         raise logic(f"request {r.name!r} is active already")
     base = change_stream(state, r, stream)
-    try:
-        return attempt(base, lambda s: activate(s, s.requests[r.name], r.decoding or bool(op.decode))), True
-    except NoRoom:
-        return base, False
+    return fits(base, lambda s: activate(s, s.requests[r.name], r.decoding or bool(op.decode)))
 
 
 def activate(state: State, r: Request, decode: bool) -> State:
@@ -159,10 +157,7 @@ def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:
     targets = [(p, max(level, lock_level(state, r, p, r.decoding))) for k, p in held.items() if not unfinished(state, r, k)]
     moves = [(p, to) for p, to in targets if p.level > to]
     places = [state.layout.place(to, p.group) for p, to in moves]
-    try:
-        return attempt(state, lambda s: bring_up(make_room(s, places, held.values()), moves)), True
-    except NoRoom:
-        return state, False
+    return fits(state, lambda s: bring_up(make_room(s, places, held.values()), moves))
 
 
 def set_stream(state: State, op: ops.SetStream) -> tuple[State, None]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kvspec.harness.compare import Comparison, Shared, Side
+from kvspec.harness.compare import Comparison, Shared
 from kvspec.harness.difference import Difference, side_names
 from kvspec.harness.memory import BatchMemory, Memory, ReadTarget
 from kvspec.harness.naming import Index
 from kvspec.harness.replay import Named, Raised, all_differences, guarded
+from kvspec.harness.side import Side
 from kvspec.harness.systems import setup_for, unobserved_by
 from kvspec.ops import Operation
 from kvspec.refs import group_shapes

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvspec.errors import ErrorKind
-from kvspec.harness.compare import Comparison, Shared, Side
+from kvspec.harness.compare import Comparison, Shared
 from kvspec.harness.expectations import compare_expectations
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index
 from kvspec.harness.outcomes import compare_outcomes
+from kvspec.harness.side import Side
 from kvspec.harness.systems import Factory, lacking, setup_for
 from kvspec.observation import PageStatus, Phase, RequestStatus
 from kvspec.refs import RefError, entry, group_shapes

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kvspec.harness.naming import Index, Matching, PageKey
+from kvspec.harness.side import Side
 from kvspec.observation import PageRef
-
-if TYPE_CHECKING:
-    from kvspec.harness.compare import Side
 
 Row = tuple[str, str, int]
 """A snapshot: request, layer group, beam."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from kvspec.config import ManagerConfig
 from kvspec.harness.closely import Closely, closely
 from kvspec.harness.difference import Difference, Kind
-from kvspec.harness.memory import Memory
-from kvspec.harness.naming import Index, Matching, PageKey, match, page_name
+from kvspec.harness.naming import Matching, PageKey, match, page_name
+from kvspec.harness.side import Side
 from kvspec.observation import Order
 from kvspec.payload import Content
 from kvspec.refs import Pools, group_shapes, pool_groups
 from kvspec.scenario import Step
-from kvspec.system import Outcome
 
 RULES: dict[str, tuple[str, ...]] = {
     "status": ("R3.2", "R3.10"),
@@ -66,17 +65,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "outcome": ("R9",),
 }
 """The rules that speak of each thing compared."""
-
-
-@dataclass(slots=True)
-class Side:
-    """One system at one step: what it showed before and shows now, its outcome, and what is remembered of it."""
-
-    name: str
-    memory: Memory
-    before: Index | None
-    now: Index
-    outcome: Outcome
 
 
 @dataclass(slots=True)

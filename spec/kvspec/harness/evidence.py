@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kvspec.harness.compare import Comparison, Side
+from kvspec.harness.compare import Comparison
 from kvspec.harness.memory import BatchMemory, LabelMemory
 from kvspec.harness.naming import Index
+from kvspec.harness.side import Side
 from kvspec.observation import BatchView, Observation, Order, PageRef, PageView, PoolView, ReadView, RequestView, SnapshotView
 from kvspec.refs import batch_group, level_group, pages, request_group, work
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from kvspec.harness import expect_pages, expect_requests, expect_tables
 from kvspec.harness.checks import Check
-from kvspec.harness.compare import Comparison, Side
+from kvspec.harness.compare import Comparison
 from kvspec.harness.difference import Difference, Kind
 from kvspec.harness.evidence import Evidence, Nothing
+from kvspec.harness.side import Side
 from kvspec.harness.tables import table_detail
 from kvspec.refs import RefError, batch_group
 from kvspec.scenario import Position, Step

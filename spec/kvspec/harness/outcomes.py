@@ -7,8 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from kvspec.config import Level, ManagerConfig, group_names
-from kvspec.harness.compare import Comparison, Side, text
+from kvspec.harness.compare import Comparison, text
 from kvspec.harness.difference import Difference, Kind
+from kvspec.harness.side import Side
 from kvspec.observation import BAD, Counters, GroupCounters
 from kvspec.refs import RefError, entry
 from kvspec.scenario import UNSET

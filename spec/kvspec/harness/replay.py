@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kvspec.collecting import seldom_collected
-from kvspec.harness.compare import Comparison, Shared, Side, inconsistencies
+from kvspec.harness.compare import Comparison, Shared, inconsistencies
 from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, side_names
 from kvspec.harness.expectations import compare_expectations
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, PageKey, page_name
 from kvspec.harness.outcomes import compare_outcomes
+from kvspec.harness.side import Side
 from kvspec.harness.state import compare_state
 from kvspec.harness.systems import Factory, device_of, lacking, setup_for, unobserved_by
 from kvspec.harness.tables import compare_tables

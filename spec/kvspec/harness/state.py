@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from kvspec.config import Level
-from kvspec.harness.compare import Comparison, Side, named
+from kvspec.harness.compare import Comparison, named
 from kvspec.harness.difference import Difference
 from kvspec.harness.memory import copied, level_label, there_and_back
 from kvspec.harness.naming import page_name, prefix_of, slot_name
 from kvspec.harness.order import fence_problems, order_problems, order_text
 from kvspec.harness.payloads import payload_equal, payload_text
+from kvspec.harness.side import Side
 from kvspec.observation import (
     Counters,
     GroupCounters,

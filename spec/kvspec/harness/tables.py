@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvspec.harness.compare import Comparison, Side
+from kvspec.harness.compare import Comparison
 from kvspec.harness.difference import Difference
 from kvspec.harness.memory import BatchMemory, LabelMemory, read_positions
 from kvspec.harness.order import order_problems, order_text
 from kvspec.harness.payloads import payload_equal, payload_text
+from kvspec.harness.side import Side
 from kvspec.harness.state import snapshot_differences
 from kvspec.observation import BatchView, Order, ReadView, TableWords
 from kvspec.payload import Content

@@ -1,0 +1,53 @@
+"""The acting part of an operation, all or nothing (R3.14, R4.8); operations that are parts of a call (R8.9, R11.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kvref.copies import start, undo
+from kvref.failure import Failure, NoRoom, Refused
+from kvref.pages import next_part, renew
+from kvref.state import State
+from kvspec.errors import ErrorKind
+
+T = TypeVar("T")
+Acting = Callable[[State], State]
+"""The acting part of an operation. Raises `NoRoom` if its plan does not fit, `Refused` if a copy is refused."""
+
+
+def attempt(base: State, acting: Acting) -> State:
+    """Carry out the acting part, all or nothing; R4.8 if a copy is refused (`copy_failed`). Raises `NoRoom`."""
+    try:
+        return acting(start(base))
+    except Refused as refused:
+        raise Failure(ErrorKind.COPY_FAILED, refused.message, undo(base, refused.state)) from None
+
+
+def fits(base: State, acting: Acting) -> tuple[State, bool]:
+    """R3.14, R5.5: carry it out; false, and nothing has happened, if the plan does not fit."""
+    try:
+        return attempt(base, acting), True
+    except NoRoom:
+        return base, False
+
+
+def must_fit(base: State, acting: Acting, what: str = "") -> State:
+    """R3.14, section 9: carry it out; `out_of_pages`, and nothing has happened, if the plan does not fit. ``what``: of which."""
+    try:
+        return attempt(base, acting)
+    except NoRoom as full:
+        raise Failure(ErrorKind.OUT_OF_PAGES, what + full.message, base) from None
+
+
+def part(state: State, operation: Callable[[State], tuple[State, T]]) -> tuple[State, T]:
+    """R8.9, R11.1: an operation by itself inside a call: what has left LOCKED in it has left before the next (R10.1, R10.2).
+
+    If it fails, what the call had done before it stays.
+    """
+    begun = next_part(state)
+    try:
+        done, value = operation(begun)
+    except Failure as failure:
+        raise Failure(failure.kind, failure.message, renew(begun, failure.state or begun)) from None
+    return renew(begun, done), value
