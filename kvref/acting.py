@@ -9,6 +9,8 @@ from kvref.copies import start, undo
 from kvref.failure import Failure, NoRoom, Refused
 from kvref.pages import next_part, renew
 from kvref.state import State
+from kvref.values import replace
+from kvref.why import Reason, Why
 from kvspec.errors import ErrorKind
 
 T = TypeVar("T")
@@ -24,12 +26,17 @@ def attempt(base: State, acting: Acting) -> State:
         raise Failure(ErrorKind.COPY_FAILED, refused.message, undo(base, refused.state)) from None
 
 
-def fits(base: State, acting: Acting) -> tuple[State, bool]:
-    """R3.14, R5.5: carry it out; false, and nothing has happened, if the plan does not fit."""
+def because(state: State, request: str, reason: Reason) -> State:
+    """The state whose trace says why an operation of a request is false, or a match not longer. Nothing else changes."""
+    return replace(state, trace=replace(state.trace, why=(*state.trace.why, Why(request, reason))))
+
+
+def fits(base: State, request: str, acting: Acting) -> tuple[State, bool]:
+    """R3.14, R5.5: carry it out for a request; false, and nothing has happened, if the plan does not fit."""
     try:
         return attempt(base, acting), True
-    except NoRoom:
-        return base, False
+    except NoRoom as full:
+        return because(base, request, full.reason), False
 
 
 def must_fit(base: State, acting: Acting, what: str = "") -> State:

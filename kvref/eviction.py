@@ -13,6 +13,7 @@ from kvref.maps import Map
 from kvref.state import Page, State, locked, place_of, status
 from kvref.tree import doomed, drop, kept_for
 from kvref.values import memoised, replace
+from kvref.why import Shortage, TooFew
 from kvspec.config import Level
 from kvspec.observation import PageStatus
 
@@ -106,12 +107,19 @@ def reserve_all(state: State, plan: Plan, places: Iterable[Place]) -> Plan:
     for (level, pool), n in sorted(Counter(places).items(), key=lambda item: (-item[0][0], item[0][1])):
         roomy = reserve_room(state, plan, (level, pool), n)
         if roomy is None:
-            group = state.layout.served((level, pool))[0].name
-            raise NoRoom(
-                f"no {n} slot(s) at level {level.label} for group {group}: {len(state.free[level, pool])} free, too few can leave"
-            )
+            raise NoRoom(shortage(state, plan, (level, pool), n))
         plan = roomy
     return plan
+
+
+def shortage(state: State, plan: Plan, place: Place, n: int) -> Shortage:
+    """What a plan lacks that needs ``n`` slots more of a pool group than it can have."""
+    free = plan.free[place]
+    while grown := first_to_leave(state, plan, place):
+        plan = grown
+    gone = plan.pinned.union(plan.at, plan.dropped)
+    stuck = sum(p.id not in gone for p in evictable(state, place))
+    return Shortage(place[0], state.layout.served(place)[0].name, n, free, plan.free[place] - free, stuck)
 
 
 def act(state: State, plan: Plan) -> State:
@@ -159,7 +167,7 @@ def evict(state: State, place: Place, n: int) -> State:
     while (left := gone(state, plan, place)) < n:
         grown = first_to_leave(state, plan, place)
         if grown is None:
-            raise NoRoom(f"only {left} of {n} page(s) can leave level {place[0].label}: take fewer, or free slots below")
+            raise NoRoom(TooFew(place[0], n, left))
         plan = grown
     return act(state, plan)
 

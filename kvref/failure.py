@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvref.why import Reason
 from kvspec.errors import ErrorKind
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ class Failure(Exception):
 
 
 class NoRoom(Exception):
-    """A plan that does not fit (R3.14). ``message`` says which pool group is full."""
+    """A plan that does not fit (R3.14). ``reason``: what was needed and what there was; ``message``: the same for the reader."""
 
-    def __init__(self, message: str) -> None:
-        """``message``: for the reader."""
-        super().__init__(message)
-        self.message = message
+    def __init__(self, reason: Reason) -> None:
+        """``reason``: what was needed and what there was."""
+        super().__init__(str(reason))
+        self.reason, self.message = reason, str(reason)
 
 
 class Refused(Exception):

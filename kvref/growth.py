@@ -35,7 +35,7 @@ def resize(state: State, op: ops.Resize) -> tuple[State, bool]:
     check_values(state, r, op.capacity, op.history)
     need_active(r)
     check_ended(state, r, op.capacity, op.history)
-    return fits(state, lambda s: resized(s, r, op.capacity, op.history))
+    return fits(state, r.name, lambda s: resized(s, r, op.capacity, op.history))
 
 
 def check_values(state: State, r: Request, capacity: int | None, history: int | None) -> None:
@@ -104,7 +104,7 @@ def enter_decode(state: State, op: ops.EnterDecode) -> tuple[State, bool]:
         s = put_request(s, replace(r, phase=Phase.DECODE))
         return move_history(s, s.requests[r.name], () if r.decoding else None)
 
-    return fits(state, acting)
+    return fits(state, r.name, acting)
 
 
 def bare_offload(state: State, op: ops.Offload) -> tuple[State, None]:
@@ -155,7 +155,7 @@ def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
             s = add_page(s, r, key)
         return s
 
-    return fits(state, acting)
+    return fits(state, r.name, acting)
 
 
 def write(state: State, op: ops.Write) -> tuple[State, None]:

@@ -148,7 +148,7 @@ def resize_members(state: State, asked: Asked) -> tuple[State, tuple[bool | None
             continue
         acting = partial(resized_member, name=name, capacity=capacity, history=history)
         try:
-            state, fitted = part(state, partial(fits, acting=acting))
+            state, fitted = part(state, partial(fits, request=name, acting=acting))
         except Failure as failure:
             assert failure.state is not None
             refused, state, fitted = refused or failure, failure.state, False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvref.acting import fits
+from kvref.acting import because, fits
 from kvref.commit import finish
 from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use
@@ -13,8 +13,9 @@ from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offloa
 from kvref.order import Work
 from kvref.pages import behind, follow, let_go, new_page, unlock
 from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
-from kvref.tree import match, page_at
+from kvref.tree import match, page_at, shorter
 from kvref.values import replace
+from kvref.why import InUse, NotNewest
 from kvspec import ops
 from kvspec.config import Level
 from kvspec.observation import Phase, RequestStatus
@@ -44,6 +45,8 @@ def create(state: State, op: ops.Create) -> tuple[State, int]:
     whole = nodes[: length // state.layout.tpb]
     state, uid = fresh(state)
     r = Request(op.request, uid, op.priority, prompt, tokens[:length], whole, Map(pages), length, length)
+    if length < len(tokens):
+        state = because(state, r.name, shorter(state, tokens, (nodes, length)))
     return put_request(state, r), length
 
 
@@ -77,14 +80,14 @@ def resume(state: State, op: ops.Resume) -> tuple[State, bool]:
     if r.active:
         raise logic(f"request {r.name!r} is active already")
     base = change_stream(state, r, stream)
-    return fits(base, lambda s: activate(s, s.requests[r.name], r.decoding or bool(op.decode)))
+    return fits(base, r.name, lambda s: activate(s, s.requests[r.name], r.decoding or bool(op.decode)))
 
 
 def activate(state: State, r: Request, decode: bool) -> State:
     """R3.2-R3.5: lock every block that is not stale where it has to be, then offload (R4.3, R4.7). Raises `NoRoom`, `Refused`."""
     for used, slots in use(state):
         if used / slots > state.layout.max_util:
-            raise NoRoom(f"{used} of {slots} GPU slots are in use, above max_util_for_resume")  # R3.5
+            raise NoRoom(InUse(used, slots, state.layout.max_util))  # R3.5
     held = mapped(state, r)
     copies = [(p, k) for k, p in held.items() if unfinished(state, r, k)]
     states = [(g.index, 0, 0) for g in state.layout.groups if g.ssm and (g.index, 0, 0) not in held]  # R1.3: fresh
@@ -157,7 +160,7 @@ def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:
     targets = [(p, max(level, lock_level(state, r, p, r.decoding))) for k, p in held.items() if not unfinished(state, r, k)]
     moves = [(p, to) for p, to in targets if p.level > to]
     places = [state.layout.place(to, p.group) for p, to in moves]
-    return fits(state, lambda s: bring_up(make_room(s, places, held.values()), moves))
+    return fits(state, r.name, lambda s: bring_up(make_room(s, places, held.values()), moves))
 
 
 def set_stream(state: State, op: ops.SetStream) -> tuple[State, None]:
@@ -173,7 +176,7 @@ def acknowledge(state: State, op: ops.Acknowledge) -> tuple[State, bool]:
     if op.version != "latest" and op.version not in state.labels:
         raise out_of_range(f"no snapshot {op.version!r}: take it first, or acknowledge 'latest'")
     if op.version != "latest" and state.labels[op.version].version != r.version:
-        return state, False
+        return because(state, r.name, NotNewest(op.version)), False
     return put_request(state, replace(r, acknowledged=r.version)), True
 
 

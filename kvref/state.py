@@ -10,6 +10,7 @@ from kvref.layout import Layout, Place
 from kvref.maps import Map
 from kvref.order import NOTHING, Stream, Work
 from kvref.values import memo_of, memoised, replace
+from kvref.why import Why
 from kvspec.config import Level
 from kvspec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
 from kvspec.ops import Direction
@@ -204,6 +205,7 @@ class Trace:
     """What the operation under way has done so far. ``newer``: requests whose version is newer whatever they show (R6.4).
 
     ``part``: of a call that consists of operations (R8.9, R11.1), which of them is under way. ``evicted``: by that one (R10.1).
+    ``why``: what is false in it, and why.
     """
 
     events: tuple[TreeEvent, ...] = ()
@@ -212,6 +214,7 @@ class Trace:
     evicted: frozenset[int] = frozenset()
     submissions: tuple[Submission, ...] = ()
     writes: tuple[tuple[str, int, Content], ...] = ()
+    why: tuple[Why, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from kvref.pages import renew
 from kvref.state import Slot, State, Trace
 from kvref.values import replace
 from kvref.versions import settle
+from kvref.why import message
 from kvspec import ops
 from kvspec.observation import Counters, GroupCounters
 from kvspec.system import Outcome, Setup, Value
@@ -80,14 +81,15 @@ def step(state: State, op: ops.Operation) -> tuple[State, Outcome]:
     """Carry out an operation.
 
     After an error the state is as before, but for what the failure says stays (section 9). Then versions are made newer (R6.4)
-    and pages that left LOCKED renewed in the eviction order (R10.2), by comparing the start with the end.
+    and pages that left LOCKED renewed in the eviction order (R10.2), by comparing the start with the end. The message of an
+    outcome that is false, or a match that is not longer, says why; ``trace.why`` of the state has the same as values.
     """
     before = replace(state, trace=Trace())
     try:
         after, value = OPERATIONS[type(op)](before, op)
-        outcome = Outcome(value)
+        outcome = Outcome(value, message=message(op, after.trace.why))
     except Failure as failure:
         after = failure.state or before
         outcome = Outcome.failed(failure.kind, failure.message)
     after = settle(renew(before, after))
-    return replace(after, step=state.step + 1, trace=Trace(after.trace.events)), outcome
+    return replace(after, step=state.step + 1, trace=Trace(after.trace.events, why=after.trace.why)), outcome

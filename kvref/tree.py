@@ -7,6 +7,7 @@ from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
 from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
 from kvref.values import memoised, replace
+from kvref.why import Shorter
 from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
 
 Match = tuple[tuple[int, ...], int]
@@ -74,6 +75,11 @@ def match(state: State, tokens: tuple[int, ...]) -> Match:
     Whole blocks first, then one partial match, with the child that is chosen by tokens alone; if the match with it lacks a page,
     whole blocks, longest first.
     """
+    return next(m for m in matches(state, tokens) if missing(state, m) is None)
+
+
+def matches(state: State, tokens: tuple[int, ...]) -> list[Match]:
+    """R3.1: what could be matched by tokens alone, the longest first; the empty match at the end."""
     tpb = state.layout.tpb
     path: list[int] = []
     while node := child(state, path[-1] if path else None, tokens[len(path) * tpb : (len(path) + 1) * tpb]):
@@ -87,11 +93,11 @@ def match(state: State, tokens: tuple[int, ...]) -> Match:
         # The longest common beginning; a full block before a partial one; then the older.
         best = min(partial, key=lambda n: (-common(n.tokens, rest), len(n.tokens) < tpb, n.id))
         candidates.insert(0, ((*path, best.id), len(path) * tpb + common(best.tokens, rest)))
-    return next(m for m in candidates if has_pages(state, m))
+    return candidates
 
 
-def has_pages(state: State, m: Match) -> bool:
-    """R3.1: whether every group has the pages that a match needs.
+def missing(state: State, m: Match) -> tuple[int, int] | None:
+    """R3.1: the first group and block of which a match needs a page that is not there; ``None`` if it lacks none.
 
     R1.3: an SSM group needs one at the last matched block alone. It is the state after all tokens of that block, so a match that
     ends inside a block is none.
@@ -100,12 +106,22 @@ def has_pages(state: State, m: Match) -> bool:
     for g in state.layout.groups:
         if g.ssm:
             if nodes and not (covers(state, m) and page_at(state, nodes[-1], g.index)):
-                return False
+                return g.index, len(nodes) - 1
             continue
         for block, node in enumerate(nodes):
             if not state.layout.stale(g.index, block, length) and page_at(state, node, g.index) is None:
-                return False
-    return True
+                return g.index, block
+    return None
+
+
+def shorter(state: State, tokens: tuple[int, ...], m: Match) -> Shorter:
+    """Why the match of ``tokens`` is not longer than ``m``: what the longest by tokens lacks, or where the tree ends."""
+    longest = matches(state, tokens)[0]
+    lack = missing(state, longest)
+    if lack is None:
+        return Shorter(m[1], len(tokens), m[1], token=tokens[m[1]])
+    group = state.layout.groups[lack[0]]
+    return Shorter(m[1], len(tokens), longest[1], group.name, lack[1], group.ssm and not covers(state, longest))
 
 
 def covers(state: State, m: Match) -> bool:

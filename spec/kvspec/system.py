@@ -30,7 +30,11 @@ Value: TypeAlias = bool | int | tuple[int, ...] | tuple[bool | None, ...] | Coun
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operation: a value, or an error of a known kind with a message for the reader."""
+    """The outcome of an operation: a value, or an error of a known kind, with a message for the reader.
+
+    ``message`` is not compared. With an error it says what is wrong and what to do; with a value it may say why that is false, or
+    a match no longer: what was needed and what there was.
+    """
 
     value: Value = None
     error: ErrorKind | None = None

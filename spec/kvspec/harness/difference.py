@@ -60,7 +60,8 @@ class Failure:
     """The first step that diverged, and what the report says around it.
 
     ``step``: its number, that of the last step if the systems failed to close. ``touched``: the last earlier step that
-    touched each page or row in question, by name. ``gates``: the closed gates, with the step that closed each.
+    touched each page or row in question, by name. ``gates``: the closed gates, with the step that closed each. ``remarks``: what
+    the systems said beside the value of the step: why it is false, or a match no longer.
     """
 
     step: int
@@ -70,6 +71,7 @@ class Failure:
     differences: tuple[Difference, ...]
     touched: Mapping[str, int] = field(default_factory=dict)
     gates: Mapping[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def identity(self) -> tuple[str, ...]:

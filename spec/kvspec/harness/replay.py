@@ -259,7 +259,9 @@ class _Replay:
         rows = {d.row: self.touched[1][d.row] for d in differences if d.row is not None and d.row in self.touched[1]}
         touched.update({f"row {row} of {batch}": last for (batch, row), last in rows.items()})
         gates = dict(comparison.reference.memory.gates)
-        return Failure(step.number, step.op.verb, step.position, step.last_line, differences, touched, gates)
+        sides = comparison.reference, comparison.implementation
+        remarks = tuple(f"{side.name}: {side.outcome.message}" for side in sides if side.outcome.message)
+        return Failure(step.number, step.op.verb, step.position, step.last_line, differences, touched, gates, remarks)
 
     def _raised(self, step: Step, doing: str, answers: Sequence[object]) -> Failure:
         said = [one.text if isinstance(one, Raised) else "no exception" for one in answers]

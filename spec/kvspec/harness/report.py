@@ -60,6 +60,7 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
         fresh = tuple(line for line in difference.detail if line not in said)
         said.update(difference.detail)
         parts += _difference(replace(difference, detail=fresh), names, failure.touched, said)
+    parts += [Text(f"  {_short(remark)}", "dim") for remark in failure.remarks if remark not in said]
     if len(failure.differences) > len(shown):
         parts.append(Text(f"  and {len(failure.differences) - len(shown)} more differences at this step", "yellow"))
     gates = ", ".join(f"{gate} (since step {step})" for gate, step in failure.gates.items()) or "none"
