@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kvspec.config import Level, ManagerConfig, group_names
+from kvspec.config import ManagerConfig
 from kvspec.harness.naming import page_name
-from kvspec.observation import BAD, BatchView, Observation, PageStatus, PageView, Phase, RequestStatus, RequestView, SnapshotView
-
-LETTERS = {None: ".", Level.GPU: "G", Level.HOST: "H", Level.DISK: "D"}
-"""How the levels of a request's blocks are written, block by block."""
+from kvspec.harness.timeline.changes import row_text
+from kvspec.harness.timeline.reasons import why_here
+from kvspec.harness.timeline.wording import folded, shown_name
+from kvspec.observation import BAD, BatchView, Observation, PageStatus, PageView, RequestStatus, RequestView, SnapshotView
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +34,6 @@ def state_lines(manager: ManagerConfig, now: Observation) -> Iterator[Line]:
         yield from _batch(name, batch)
 
 
-def why_here(manager: ManagerConfig, now: Observation, page: PageView) -> str:
-    """Why a page of a sparse group is on the GPU although a decoding request has it, or where that cannot be: nothing."""
-    if page.level is not Level.GPU or page.group not in _sparse(manager):
-        return ""
-    owners = {name: now.requests[name] for name in page.owners if name in now.requests}
-    decoding = {name: view for name, view in owners.items() if view.phase is Phase.DECODE}
-    if not decoding:
-        return ""
-    complete = any(page.block < view.history // manager.tokens_per_block for view in decoding.values())
-    if not complete:
-        return "not complete history (R4.1)"
-    holding = sorted(owners.keys() - decoding.keys())
-    if holding:
-        return f"deferred by {', '.join(holding)}, in prefill (R4.2)"
-    for (level, _), pool in now.pools.items():
-        if level is Level.HOST and page.group in pool.groups and not pool.free and not pool.evictable:
-            return "deferred, as no host slot is free (R4.7)"
-    return "deferred, and nobody objects: the next retry may take it (R4.3)"
-
-
-def _sparse(manager: ManagerConfig) -> frozenset[str]:
-    sparse = {layer.name for layer in manager.layers if layer.sparse}
-    return frozenset(name for name in group_names(manager) if name in sparse)
-
-
 def _request(name: str, view: RequestView) -> Line:
     if view.status is RequestStatus.CLOSED:
         return Line(f"request {name}", f"request {name}  closed")
@@ -78,12 +53,12 @@ def _titled(snapshots: Mapping[tuple[str, int], SnapshotView]) -> dict[str, Snap
 
 
 def _blocks(view: SnapshotView) -> str:
-    levels = "".join(LETTERS[level] for level in view.levels) or "-"
+    levels = row_text(view.levels)
     return levels + (f" eligible {view.eligible}" if view.eligible else "")
 
 
 def _page(manager: ManagerConfig, now: Observation, page: PageView) -> Line:
-    name = page_name(page)
+    name = shown_name(page)
     parts = [f"{page.level.label} {page.slot}", page.status.value]
     others = sorted(str(ref) for ref in page.refs if str(ref) != name)
     if page.status is PageStatus.LOCKED:
@@ -91,10 +66,11 @@ def _page(manager: ManagerConfig, now: Observation, page: PageView) -> Line:
     if others:
         parts.append(f"also {', '.join(others)}")
     if page.tokens is not None and page.refs:
-        parts.append(f"in the tree as {list(page.tokens)}")
+        parts.append(f"in the tree as {folded(page.tokens)}")
     if page.ready.gates:
         parts.append(f"pending behind {', '.join(sorted(page.ready.gates))}")
-    return Line(f"page {name}", f"page {name}  {'  '.join(parts)}", why_here(manager, now, page))
+    why = why_here(manager, now, page)
+    return Line(f"page {page_name(page)}", f"page {name}  {'  '.join(parts)}", str(why) if why else "")
 
 
 def _batch(name: str, view: BatchView) -> Iterator[Line]:

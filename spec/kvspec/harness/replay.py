@@ -62,6 +62,7 @@ def replay(
     reference: Named,
     options: Mapping[str, str] | None = None,
     look: Look | None = None,
+    watch: Watch | None = None,
 ) -> Result:
     """Replay a scenario through both systems and compare after every step.
 
@@ -70,9 +71,10 @@ def replay(
 
     :param options: handed to both systems in their ``Setup``.
     :param look: called after each step that held.
+    :param watch: called after each step that could be compared, also the one that diverges.
     """
     start = time.perf_counter()
-    run = _Replay(scenario, implementation, reference, options or {}, look)
+    run = _Replay(scenario, implementation, reference, options or {}, look, watch)
     asked = {named.name: guarded(lambda n=named: lacking(scenario, n.factory)) for named in (reference, implementation)}  # type: ignore[misc]
     lacks = {name: answer for name, answer in asked.items() if not isinstance(answer, Raised)}
     if len(lacks) < len(asked):
@@ -106,15 +108,26 @@ def replay_chosen(
     return run.through(lambda: run.choose(choose), start), tuple(run.taken)
 
 
+Watch = Callable[[Comparison, tuple[Difference, ...]], None]
+"""Called after each step that could be compared, with both sides and what differs between them."""
+
+
 class _Replay:
     def __init__(
-        self, scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str], look: Look | None
+        self,
+        scenario: Scenario,
+        implementation: Named,
+        reference: Named,
+        options: Mapping[str, str],
+        look: Look | None,
+        watch: Watch | None,
     ) -> None:
         self.scenario = scenario
         self.names = side_names(reference.name, implementation.name)
         self.factories = (reference.factory, implementation.factory)
         self.options = options
         self.look = look
+        self.watch = watch
         self.systems: list[System] = []
         self.device = "unknown"
         self.done = 0
@@ -224,6 +237,8 @@ class _Replay:
             both: list[object] = [compared, compared]
             return self._raised(step, "a comparison: what was observed is malformed", both)
         comparison, differences = compared
+        if self.watch is not None:
+            self.watch(comparison, differences)
         if differences:
             return self._failure(step, comparison, differences)
         self.indexes = (comparison.reference.now, comparison.implementation.now)

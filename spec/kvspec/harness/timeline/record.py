@@ -1,0 +1,157 @@
+"""What is seen of a replay, step by step: facts, what has changed, and at a divergence the facts of both systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kvspec.config import ManagerConfig
+from kvspec.harness.compare import Comparison, Side
+from kvspec.harness.difference import Difference
+from kvspec.harness.memory import Memory
+from kvspec.harness.naming import Index, page_name
+from kvspec.harness.replay import Raised, guarded
+from kvspec.harness.systems import Factory, setup_for
+from kvspec.harness.timeline.changes import Change, changes
+from kvspec.harness.timeline.facts import Facts, Key, Numbers, PageFact, RequestFact, facts
+from kvspec.refs import group_shapes
+from kvspec.scenario import Scenario, Step
+from kvspec.system import Outcome
+
+NOT_MARKED: dict[str, tuple[str, ...]] = {
+    "page": ("base", "name", "slot", "gates", "why", "rule", "deferred"),
+    "request": (),
+}
+"""Fields of facts that are each system's own, follow from others, or may differ (R7): only a difference found marks those."""
+OWN = frozenset({"slots", "gate", "read", "batch"})
+"""Kinds of facts of which the same is true."""
+UNSEEN: dict[str, tuple[str, ...]] = {"eviction": ("evictable",), "tree": ("tree",)}
+"""By what a system cannot show: kinds of facts that are not marked then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The system under test at the step that diverges.
+
+    ``marks``: by key the places in the value at which the two systems differ; a page is marked also where what differs is not
+    shown, such as its payload. ``differences``: as found.
+    """
+
+    outcome: Outcome
+    facts: Facts
+    marks: Mapping[Key, tuple[int, ...]]
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One step, as the reference, or the only system, shows it; ``now``: the pages; ``divergence``: what the other shows."""
+
+    step: Step
+    outcome: Outcome
+    before: Facts
+    facts: Facts
+    changes: tuple[Change, ...]
+    now: Index
+    divergence: Divergence | None = None
+
+
+class Recorder:
+    """Sees the steps of one replay, and hands each on."""
+
+    def __init__(self, manager: ManagerConfig, take: Callable[[Seen], None]) -> None:
+        """``take``: called with each step as it is seen."""
+        self.manager = manager
+        self.take = take
+        self.numbers = Numbers()
+        self.facts: Facts = {}
+        self.other: Facts = {}
+
+    def watch(self, comparison: Comparison, differences: tuple[Difference, ...]) -> None:
+        """See a step of a replay of two systems (``kvspec.harness.replay``)."""
+        ours = self._facts(comparison.step, comparison.reference)
+        divergence = None
+        if differences:
+            theirs = self._of_other(comparison)
+            marks = dict(_marks(ours, theirs, comparison.shared.unobserved))
+            marks.update(_named_marks(comparison, self.numbers.of, differences))
+            divergence = Divergence(comparison.implementation.outcome, theirs, marks, differences)
+        self._hand_on(comparison.step, comparison.reference, ours, divergence)
+
+    def see(self, step: Step, side: Side) -> None:
+        """See a step of one system by itself."""
+        self._hand_on(step, side, self._facts(step, side), None)
+
+    def _facts(self, step: Step, side: Side) -> Facts:
+        self.numbers.update(side.before, side.now)
+        return facts(self.manager, side.now, side.memory, self.numbers, step.number, self.facts)
+
+    def _of_other(self, c: Comparison) -> Facts:
+        """The facts of the system under test, its pages with the numbers of the reference's."""
+        numbers = Numbers()
+        numbers.blocks = self.numbers.blocks
+        own = {place: -1 - place for place in range(len(c.implementation.now.pages))}
+        numbers.of = own | {two: self.numbers.of[one] for one, two in c.matching.pairs}
+        return facts(self.manager, c.implementation.now, c.implementation.memory, numbers, c.step.number, self.facts)
+
+    def _hand_on(self, step: Step, side: Side, now: Facts, divergence: Divergence | None) -> None:
+        before = side.before.observation if side.before is not None else None
+        said = tuple(changes(self.facts, now, before, side.now.observation))
+        seen = Seen(step, side.outcome, self.facts, now, said, side.now, divergence)
+        self.facts = now
+        self.take(seen)
+
+
+def _marks(ours: Facts, theirs: Facts, unobserved: frozenset[str]) -> Iterator[tuple[Key, tuple[int, ...]]]:
+    """Where the facts of two systems differ, slots and readiness aside."""
+    unseen = {kind for aspect in unobserved for kind in UNSEEN.get(aspect, ())} | OWN
+    for key in ours.keys() | theirs.keys():
+        kind = str(key[0])
+        if kind in unseen:
+            continue
+        one, two = ours.get(key, ()), theirs.get(key, ())
+        passed = {PageFact._fields.index(field) for field in NOT_MARKED["page"]} if kind == "page" else set()
+        if kind == "page" and "tree" in unobserved:
+            passed.add(PageFact._fields.index("tokens"))
+        if kind == "request" and "versions" in unobserved:
+            passed.update(RequestFact._fields.index(field) for field in ("version", "dirty"))
+        places = [p for p in range(max(len(one), len(two))) if p not in passed and one[p : p + 1] != two[p : p + 1]]
+        if places:
+            yield key, tuple(places)
+
+
+def _named_marks(
+    c: Comparison, numbers: Mapping[int, int], differences: tuple[Difference, ...]
+) -> Iterator[tuple[Key, tuple[int, ...]]]:
+    """The pages that differences name, whatever differs of them."""
+    names = {difference.page for difference in differences if difference.page is not None}
+    for place, page in enumerate(c.reference.now.pages):
+        if page_name(page) in names or names & {str(ref) for ref in page.refs}:
+            yield ("page", numbers[place]), (PageFact._fields.index("name"),)
+
+
+def walk(scenario: Scenario, name: str, factory: Factory, options: Mapping[str, str], recorder: Recorder) -> str:
+    """Carry out a scenario with one system, and let a recorder see every step.
+
+    :returns: what the system raised, and where, if it raised anything; else nothing.
+    """
+    system = guarded(lambda: factory(setup_for(scenario, options)))
+    if isinstance(system, Raised):
+        return f"raised while it was built: {system.text}"
+    memory = Memory(tuple(group_shapes(scenario.manager)))
+    before: Index | None = None
+    try:
+        for step in scenario.steps:
+            doing = f"raised in step {step.number}, {step.op.verb}"
+            outcome = guarded(lambda step=step: system.apply(step.op))  # type: ignore[misc]
+            if isinstance(outcome, Raised):
+                return f"{doing}: {outcome.text}"
+            now = guarded(lambda: Index(system.observe()))
+            if isinstance(now, Raised):
+                return f"{doing}: {now.text}"
+            memory.update(step.number, step.op, outcome, before, now)
+            recorder.see(step, Side(name, memory, before, now, outcome))
+            before = now
+    finally:
+        guarded(system.close)
+    return ""
