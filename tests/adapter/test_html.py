@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -29,13 +30,16 @@ class Page(HTMLParser):
         self.links: set[str] = set()
         self.ids: set[str] = set()
         self.scripts = 0
+        self.timelines: list[str] = []
+        self._json = False
         self._rule = ""
         self._row = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         have = dict(attrs)
-        self.scripts += tag == "script"
+        self._json = have.get("type") == "application/json"
+        self.scripts += tag == "script" and not self._json
         self.loads += [value or "" for key, value in attrs if key == "src" or (tag == "link" and key == "href")]
         self.ids |= {have["id"] or ""} if "id" in have else set()
         self.links |= {have["href"] or ""} if tag == "a" else set()
@@ -43,12 +47,15 @@ class Page(HTMLParser):
             self.rows.append("")
             self._row = True
             self.verdicts.append(have.get("data-verdict") or "")
-        self._rule = (have.get("class") or "").removeprefix("rule ") if (have.get("class") or "").startswith("rule ") else ""
+        kinds = (have.get("class") or "").split()
+        self._rule = kinds[-1] if "rule" in kinds else ""
 
     def handle_endtag(self, tag: str) -> None:
         self._row = self._row and tag != "tr"
 
     def handle_data(self, data: str) -> None:
+        if self._json and data.strip():
+            self.timelines.append(data)
         if self._row:
             self.rows[-1] += data
         if self._rule and re.fullmatch(r"\s*R[\d.]+\s*", data):
@@ -87,8 +94,18 @@ def test_a_failure_is_as_on_the_terminal_and_its_row_leads_to_it(written: str) -
     page = Page(written)
     assert "FAILED a sequence generates, and its table follows its lines into the store" in written
     assert "differs version of chat  [R6.4]" in written
-    assert page.links == {"#f0"}
-    assert "f0" in page.ids
+    assert {link for link in page.links if not link.startswith("#R")} == {"#f0"}
+    assert {"f0", "t0"} <= page.ids
+    assert {link.removeprefix("#") for link in page.links} <= page.ids, "what is linked to is there"
+
+
+def test_a_failure_is_shown_over_time(written: str) -> None:
+    (timeline,) = map(json.loads, Page(written).timelines)
+    assert timeline["name"] == "a sequence generates, and its table follows its lines into the store"
+    assert timeline["systems"] == ["kvref", "tiny_adapter:TinySystem"]
+    assert len(timeline["steps"]) == timeline["failure"]["step"] + 1
+    assert ["R6.4"] in [difference["rules"] for difference in timeline["failure"]["differences"]]
+    assert timeline["divergence"]["marks"]
 
 
 def test_rules_are_those_of_the_run(written: str) -> None:
@@ -100,7 +117,7 @@ def test_rules_are_those_of_the_run(written: str) -> None:
 
 def test_nothing_is_loaded_and_nothing_is_left_unsaid(written: str) -> None:
     page = Page(written)
-    assert page.loads == []
+    assert page.loads == ["data:,"]
     assert page.scripts == 1
     assert "http" not in written
     assert "Not compared, as the system does not show it: contents of pages, order of device work" in written

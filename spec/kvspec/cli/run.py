@@ -71,7 +71,7 @@ def run(
     options = {"device": chosen.value, "check": "on" if check else "off"}
     if schedule is not None:
         options["schedule"] = schedule
-    plan = Plan(system, against, options, max_pool_bytes)
+    plan = Plan(system, against, options, max_pool_bytes, timelines=html is not None)
     jobs = jobs if jobs is not None else default_jobs(len(scenarios), chosen.value)
     if chosen is Device.CUDA:
         _probe(plan, scenarios, require_cuda)

@@ -15,11 +15,12 @@ from kvspec.observation import BAD, BatchView, Observation, PageStatus, PageView
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line. ``key``: what it is about, the same in every step. ``why``: the remark at its end."""
+    """One line. ``key``: what it is about, the same in every step. ``why``: a remark. ``requests``: whom it concerns."""
 
     key: str
     text: str
     why: str = ""
+    requests: frozenset[str] = frozenset()
 
 
 def state_lines(manager: ManagerConfig, now: Observation) -> Iterator[Line]:
@@ -36,7 +37,7 @@ def state_lines(manager: ManagerConfig, now: Observation) -> Iterator[Line]:
 
 def _request(name: str, view: RequestView) -> Line:
     if view.status is RequestStatus.CLOSED:
-        return Line(f"request {name}", f"request {name}  closed")
+        return Line(f"request {name}", f"request {name}  closed", requests=frozenset((name,)))
     parts = [view.status.value, view.phase.value, f"history {view.history}/{view.capacity}"]
     if view.committed:
         parts.append(f"committed {view.committed}")
@@ -45,7 +46,7 @@ def _request(name: str, view: RequestView) -> Line:
     parts += [f"{title} {_blocks(snapshot)}" for title, snapshot in _titled(view.snapshots).items()]
     if view.dirty:
         parts.append("dirty")
-    return Line(f"request {name}", f"request {name}  {'  '.join(parts)}")
+    return Line(f"request {name}", f"request {name}  {'  '.join(parts)}", requests=frozenset((name,)))
 
 
 def _titled(snapshots: Mapping[tuple[str, int], SnapshotView]) -> dict[str, SnapshotView]:
@@ -70,14 +71,23 @@ def _page(manager: ManagerConfig, now: Observation, page: PageView) -> Line:
     if page.ready.gates:
         parts.append(f"pending behind {', '.join(sorted(page.ready.gates))}")
     why = why_here(manager, now, page)
-    return Line(f"page {page_name(page)}", f"page {name}  {'  '.join(parts)}", str(why) if why else "")
+    return Line(
+        f"page {page_name(page)}",
+        f"page {name}  {'  '.join(parts)}",
+        str(why) if why else "",
+        frozenset(ref.request for ref in page.refs),
+    )
 
 
 def _batch(name: str, view: BatchView) -> Iterator[Line]:
     pending = f"  upload pending behind {', '.join(sorted(view.upload.gates))}" if view.upload.gates else ""
     dirty = ", ".join(map(str, view.dirty_rows)) or "none"
-    yield Line(f"batch {name}", f"batch {name}  rows {' '.join(row or '-' for row in view.rows)}  dirty {dirty}{pending}")
-    for group, words in view.published.items():
-        for row, (indices, count) in enumerate(zip(words.page_table, words.num_blocks, strict=False)):
-            shown = " ".join("-" if index == BAD else str(index) for index in indices)
-            yield Line(f"table {name}.{group} {row}", f"table {name}.{group} row {row}  [{shown}]  num_blocks {count}")
+    members = frozenset(filter(None, view.rows))
+    shown = " ".join(row or "-" for row in view.rows)
+    yield Line(f"batch {name}", f"batch {name}  rows {shown}  dirty {dirty}{pending}", requests=members)
+    for group, tables in view.published.items():
+        for row, (indices, count) in enumerate(zip(tables.page_table, tables.num_blocks, strict=False)):
+            words = " ".join("-" if index == BAD else str(index) for index in indices)
+            member = frozenset(filter(None, view.rows[row : row + 1]))
+            text = f"table {name}.{group} row {row}  [{words}]  num_blocks {count}"
+            yield Line(f"table {name}.{group} {row}", text, requests=member)

@@ -91,7 +91,7 @@ class Printer:
 
     def _state(self, before: dict[str, Line]) -> None:
         for line in self.before.values():
-            if self.request is not None and self.request not in line.text.replace(".", " ").replace(",", " ").split():
+            if self.request is not None and self.request not in line.requests:
                 continue
             changed = before.get(line.key) != line
             shown = Text(f"   {'*' if changed else ' '} {line.text}", "" if changed else "dim")
@@ -120,6 +120,7 @@ class Printer:
         if not self.console.is_terminal:
             self.console.print(text, soft_wrap=True)
             return
+        indent = min(indent, self.console.width // 3)
         for number, line in enumerate(_wrapped(self.console, text, indent)):
             self.console.print(Text(" " * indent).append_text(line) if number else line, soft_wrap=True)
 

@@ -84,7 +84,8 @@ class Result:
     """How one scenario's replay ended.
 
     ``steps``: those carried out. ``device``: of the system under test. ``reason``: why it was skipped; ``lacks``: the same as
-    single things that a system cannot do.
+    single things that a system cannot do. ``timeline``: of a failure, where it was asked for, what its page over time is told
+    (``kvspec.harness.timeline.page``).
     """
 
     name: str
@@ -98,6 +99,7 @@ class Result:
     reason: str = ""
     failure: Failure | None = None
     lacks: tuple[str, ...] = ()
+    timeline: str = ""
 
 
 def side_names(reference: str, implementation: str) -> tuple[str, str]:

@@ -9,14 +9,16 @@ from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
-
 from kvspec.harness.difference import Result, Verdict
-from kvspec.harness.report import path_text
+from kvspec.harness.report import path_text, reproduce_command
 from kvspec.harness.runner import Plan
 from kvspec.harness.systems import find_system, unobserved_by
+from kvspec.harness.timeline.page import assets, environment, rule_sections
 from kvspec.harness.unobserved import not_compared
 from kvspec.rules import Rule, load_rules
+
+MAX_TIMELINES = 1_700_000
+"""How many bytes of timelines a page holds; for the others it has the command that shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +71,8 @@ def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mappi
         covering = tuple((number, result) for number, result in numbered if rule.id in result.rules)
         sections.setdefault(rule.section, []).append(Covered(rule, covering))
     lacks = Counter(lack for result in results for lack in result.lacks)
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
-        (resources.files("kvspec.harness") / "report.html.j2").read_text(encoding="utf-8")
-    )
+    template = environment().from_string((resources.files("kvspec.harness") / "report.html.j2").read_text(encoding="utf-8"))
+    shown = _that_fit(results)
     page = template.render(
         plan=plan,
         tally=Counter(result.verdict.value for result in results),
@@ -81,13 +82,35 @@ def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mappi
         on_gpu=sum(result.device == "cuda" for result in results),
         folders=[Folder(name, tuple(inside)) for name, inside in folders.items()],
         failures=[(number, results[number], report) for number, report in reports.items()],
+        timelines=shown,
+        commands={number: show_command(results[number], plan) for number in reports},
         lacks=lacks.most_common(),
-        sections=sections,
+        covering=sections,
+        sections=rule_sections(),
         covered=sum(one.state in ("passed", "failed") for rules in sections.values() for one in rules),
         rules=sum(map(len, sections.values())),
         not_compared=not_compared(unobserved_by(find_system(plan.system), find_system(plan.against))),
         version=metadata.version("kvspec"),
         when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         path_text=path_text,
+        **assets(),
     )
     path.write_text(page, encoding="utf-8")
+
+
+def _that_fit(results: Sequence[Result]) -> dict[int, str]:
+    """The timelines of failures, the shortest replays first, as many as the page may hold."""
+    found: dict[int, str] = {}
+    room = MAX_TIMELINES
+    failed = [number for number, result in enumerate(results) if result.timeline]
+    for number in sorted(failed, key=lambda number: (results[number].steps, number)):
+        size = len(results[number].timeline.encode())
+        if size <= room:
+            found[number] = results[number].timeline
+            room -= size
+    return found
+
+
+def show_command(result: Result, plan: Plan) -> str:
+    """The line that shows this scenario alone over time."""
+    return reproduce_command(result, plan.system, plan.against, plan.options).replace("kvspec run", "kvspec show", 1)

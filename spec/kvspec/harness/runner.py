@@ -24,12 +24,16 @@ FEW = 24
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to run: the names of the system under test and of the reference, the options of both, the memory limit of a file."""
+    """How to run: the names of the system under test and of the reference, the options of both, the memory limit of a file.
+
+    ``timelines``: keep what was seen of each scenario that fails.
+    """
 
     system: str
     against: str
     options: Mapping[str, str] = field(default_factory=dict)
     max_pool_bytes: int = 1 << 30
+    timelines: bool = False
 
 
 def default_jobs(scenarios: int, device: str) -> int:
@@ -45,7 +49,7 @@ def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tu
     if jobs <= 1:
         implementation, reference = _systems(plan.system, plan.against)
         for number, scenario in enumerate(scenarios):
-            yield number, replay(scenario, implementation, reference, plan.options)
+            yield number, _replay(plan, scenario, implementation, reference)
         return
     context = process_context("kvspec.harness.runner", plan.system, plan.against)
     rest = dict(enumerate(scenarios))
@@ -94,7 +98,15 @@ def _died(scenario: Scenario) -> Result:
 
 def _run_one(plan: Plan, path: Path, index: int) -> Result:
     implementation, reference = _systems(plan.system, plan.against)
-    return replay(_loaded(path, plan.max_pool_bytes)[index], implementation, reference, plan.options)
+    return _replay(plan, _loaded(path, plan.max_pool_bytes)[index], implementation, reference)
+
+
+def _replay(plan: Plan, scenario: Scenario, implementation: Named, reference: Named) -> Result:
+    if not plan.timelines:
+        return replay(scenario, implementation, reference, plan.options)
+    from kvspec.harness.timeline.page import replay_seen  # nothing else needs the page
+
+    return replay_seen(scenario, implementation, reference, plan.options)
 
 
 @lru_cache(maxsize=4)

@@ -12,12 +12,21 @@ class Steps {
     this.data = data;
     this.keys = data.keys.map(parts => parts.join("\u001f"));
     this.frames = [];
+    this.recent = new Map();
   }
 
   get count() { return this.data.steps.length; }
 
   // The facts after a step; before the first there are none.
   at(number) {
+    if (this.recent.has(number)) return this.recent.get(number);
+    const facts = this.made(number);
+    if (this.recent.size > 3) this.recent.delete(this.recent.keys().next().value);
+    this.recent.set(number, facts);
+    return facts;
+  }
+
+  made(number) {
     if (number < 0) return new Facts(new Map(), this.data);
     let from = Math.min(number, this.frames.length * KEYFRAME - 1);
     while (from > 0 && (from + 1) % KEYFRAME) from--;

@@ -124,12 +124,14 @@ function tables(view) {
 
 function table(view, name, group, members, blocks) {
   const facts = view.facts;
+  const used = Math.max(1, ...members.map((_, row) => facts.get("slots", name, group, row).findLastIndex(slot => slot >= 0) + 1));
+  const columns = Math.min(blocks, Math.max(used, 8));
   const rows = members.map(([member, dirty, behind], row) => {
     if (member !== null && !view.wanted.request(member)) return "";
     const slots = facts.get("slots", name, group, row), entries = facts.get("entries", name, group, row);
     const at = facts.get("at", name, group, row), count = facts.get("count", name, group, row)[0];
     const key = ["entries", name, group, row];
-    const cells = slots.map((slot, block) => {
+    const cells = slots.slice(0, columns).map((slot, block) => {
       const classes = ["cell", at[block] === null ? (slot < 0 ? "empty" : "unknown") : `l${at[block]}`];
       const old = (view.before.get("slots", name, group, row) || [])[block];
       if (old !== undefined && ((view.own && old !== slot) || (view.before.get(...["at", ...key.slice(1)]) || [])[block] !== at[block])) classes.push("changed");
@@ -145,5 +147,5 @@ function table(view, name, group, members, blocks) {
       ${row} ${escape(member === null ? "-" : member)}</span><span class="cells">${cells}</span>
       <span class="end"><span class="count${changed}${differs}" title="num_blocks">${count}</span>${behind ? `<span class="waits" title="the device shows an older publication">behind</span>` : ""}</span></div>`;
   }).join("");
-  return `<div class="of-group" data-columns="${blocks}"><span class="group-name">${escape(group)}</span><div class="scroll">${rows}</div></div>`;
+  return `<div class="of-group" data-columns="${columns}"><span class="group-name">${escape(group)}${columns < blocks ? `, ${columns} of ${blocks} blocks` : ""}</span><div class="scroll">${rows}</div></div>`;
 }

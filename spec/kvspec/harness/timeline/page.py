@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from kvspec.config import LayerConfig, LayerKind
+from kvspec.harness.difference import Result
+from kvspec.harness.replay import Named, replay
 from kvspec.harness.report import path_text, plain, source_lines
 from kvspec.harness.timeline.reasons import first_layers
-from kvspec.harness.timeline.timeline import Timeline
+from kvspec.harness.timeline.timeline import Timeline, finish, recorder_of
 from kvspec.rules import load_rules
+from kvspec.scenario import Scenario
 
 SCRIPTS = ("facts.js", "grid.js", "panels.js", "timeline.js")
 """The parts of the script, in order."""
@@ -41,6 +45,16 @@ def write_page(path: Path, timelines: Sequence[Timeline]) -> int:
         )
     )
     return path.write_bytes(page.encode())
+
+
+def replay_seen(scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str]) -> Result:
+    """Replay a scenario, and keep what was seen of it if it fails."""
+    timeline = Timeline(scenario, (reference.name, implementation.name))
+    result = replay(scenario, implementation, reference, options, watch=recorder_of(timeline, None).watch)
+    if result.failure is None:
+        return result
+    finish(timeline, result, options)
+    return replace(result, timeline=embedded(data(timeline)))
 
 
 def environment() -> Environment:

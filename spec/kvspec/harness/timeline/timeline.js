@@ -19,7 +19,9 @@ class Timeline {
     this.frame();
     this.listen();
     const wanted = Number((location.hash.match(new RegExp(`^#${root.id}-step-(\\d+)$`)) || [])[1]);
-    this.go(Number.isInteger(wanted) ? wanted : this.data.failure ? this.last : 0);
+    this.step = Math.min(this.last, Number.isInteger(wanted) ? wanted : this.data.failure ? this.last : 0);
+    this.slider.value = this.step;
+    this.draw();
   }
 
   // The last step that can be shown: one that an exception broke off shows what was there before it.
@@ -94,6 +96,9 @@ class Timeline {
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    // On a page with more than timelines the keys that scroll are the page's, unless one is inside the timeline.
+    const alone = document.body.classList.contains("timeline-page") || this.root.contains(event.target);
+    if (!alone && !event.key.startsWith("Arrow")) return;
     const moves = { ArrowLeft: this.next(-1), ArrowRight: this.next(1), Home: 0, End: this.last, PageUp: this.step - 10, PageDown: this.step + 10 };
     if (event.key in moves) { event.preventDefault(); this.play(false); this.go(moves[event.key]); }
     if (event.key === " " && !event.target.matches("button, a, summary")) { event.preventDefault(); this.play(!this.timer); }
@@ -190,7 +195,7 @@ class Timeline {
   // Cells as large as the columns allow.
   fit() {
     for (const box of this.root.querySelectorAll("[data-columns]")) {
-      const style = getComputedStyle(box), room = box.clientWidth - parseFloat(style.getPropertyValue("--who")) - parseFloat(style.getPropertyValue("--end")) - 34;
+      const style = getComputedStyle(box), room = box.clientWidth - parseFloat(style.getPropertyValue("--who")) - parseFloat(style.getPropertyValue("--end")) - 42;
       const each = Math.floor(room / Number(box.dataset.columns)), gap = each < 12 ? 1 : 2;
       const size = Math.max(6, Math.min(box.dataset.large ? 38 : 26, each - gap));
       box.style.setProperty("--gap", `${gap}px`);
