@@ -42,3 +42,33 @@ def test_a_name_that_there_is_not() -> None:
     assert (
         explain("resise", code=2) == "there is no rule or verb 'resise'. Did you mean resize? `kvspec rules` prints all rules\n"
     )
+
+
+GAP = "scenarios/deferral/language_example.yaml"
+
+
+def test_a_page_of_a_scenario() -> None:
+    said = explain(GAP, "--step", "8", "--page", "decoder.main.0")
+    assert said.startswith("decoder.main.0  after step 8, enter_decode decoder  scenarios/deferral/language_example.yaml:")
+    assert "  why            deferred by prefill, in prefill (R4.2)\n" in said
+    assert "  would move it  enter_decode of prefill, which takes it along (R3.8, R4.3)\n" in said
+    assert "  so far         step 0: new at gpu  seed_prefix tokens [0, 1, 2, 3], level gpu\n" in said
+    both = explain(GAP, "--page", "decoder.1")
+    assert "decoder.main.1  after step 12" in both
+    assert "decoder.index.1  after step 12" in both
+    assert "why" in explain(GAP, "--step", "8", "--page", "decoder.main.0", "--system", "kvgpu")
+
+
+def test_a_page_that_cannot_be_explained() -> None:
+    for args, says in (
+        ([GAP], "is a scenario: say of which page with --page request.group.block, and --step N"),
+        (["R4.2", "--step", "3"], "--step and -k go with --page"),
+        ([GAP, "--page", "decoder.man.0"], "--page decoder.man.0: unknown group 'man': the manager has main and index"),
+        ([GAP, "--page", "decoder"], "expected request.group.block"),
+        ([GAP, "--page", "prefil.main.0"], "after step 12 there is no request 'prefil': there are decoder, prefill"),
+        ([GAP, "--page", "decoder.main.0", "--step", "0"], "after step 0 there is no request 'decoder': there is none yet"),
+        ([GAP, "--page", "decoder.main.0", "--step", "99"], "--step 99: there is no such step: the last one is 12"),
+        (["scenarios/deferral", "--page", "decoder.main.0"], "needs one scenario, there are"),
+        (["no_such.yaml", "--page", "a.0"], "no_such.yaml"),
+    ):
+        assert says in explain(*args, code=2)

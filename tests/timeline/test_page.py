@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvref.system import Reference
 from kvspec.harness.timeline.delta import Packer, unpack
 from kvspec.harness.timeline.facts import BatchFact, Facts, PageFact, PoolFact, RequestFact
 from kvspec.harness.timeline.page import write_page
-from kvspec.harness.timeline.timeline import Timeline
+from kvspec.harness.timeline.timeline import Timeline, see_both, see_one
+from kvspec.language import load_file
+from kvspec.observation import Observation, TableWords
 from kvspec.rules import load_rules
-from tests.timeline.scenes import GAP, LEVELS, diverging, long_prompt, seen
+from tests.timeline.scenes import GAP, LEVELS, ROOT, diverging, long_prompt, seen
 
 
 class Parts(HTMLParser):
@@ -162,12 +166,40 @@ def test_the_page_needs_nothing_else_and_says_all_rules(tmp_path: Path) -> None:
     assert len(parts.ids) == len(set(parts.ids))
 
 
+class ShortTables(Reference):
+    """A system whose published tables lack their last row."""
+
+    def observe(self) -> Observation:
+        now = super().observe()
+        batches = {
+            name: replace(batch, published={g: TableWords((), ()) for g in batch.published})
+            for name, batch in now.batches.items()
+        }
+        return replace(now, batches=batches)
+
+
+def test_what_cannot_be_drawn_is_no_traceback(tmp_path: Path) -> None:
+    timeline = see_both(load_file(GAP)[0], "tests.timeline.test_page:ShortTables", "kvref", {})
+    data = page_of(tmp_path, timeline)
+    assert timeline.failed
+    assert len(data["steps"]) == data["failure"]["step"] == 6
+    assert data["stopped"].startswith("from step 6 on it cannot be drawn: ")
+    assert data["divergence"] is None
+
+
+def test_every_failing_scenario_of_the_corpus_can_be_drawn(tmp_path: Path) -> None:
+    paths = sorted((ROOT / "tests" / "corpora" / "valid_fail").glob("*.yaml"))
+    timelines = [see_both(scenario, "kvref", "kvref", {}) for path in paths for scenario in load_file(path)]
+    assert len(timelines) >= len(paths) > 50
+    write_page(tmp_path / "page.html", timelines)
+    drawn = Parts(tmp_path / "page.html").data
+    assert all(one["failure"] and not one["stopped"] for one in drawn)
+    assert sum(bool(one["failure"]["marked"]) for one in drawn) > 50
+
+
 def test_200_steps_of_a_long_prompt_stay_small_and_whole(tmp_path: Path) -> None:
     long_prompt(tmp_path / "long.yaml")
     kept: list[Facts] = []
-    from kvspec.harness.timeline.timeline import see_one
-    from kvspec.language import load_file
-
     timeline = see_one(load_file(tmp_path / "long.yaml")[0], "kvref", {}, lambda seen: kept.append(seen.facts))
     assert write_page(tmp_path / "page.html", [timeline]) < 2_000_000
     assert len(kept) == 200

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvspec.cli.check import suite_or_exit
+from kvspec.cli.explain_page import explain_page
 from kvspec.cli.run import refuse
-from kvspec.language.loader import load_paths
+from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, load_paths
 from kvspec.language.problems import nearest
 from kvspec.ops import VERBS
 from kvspec.rules import Rule, load_rules
@@ -24,12 +26,34 @@ MAX_SCENARIOS = 10
 
 
 def explain(
-    names: Annotated[list[str], typer.Argument(help="Rules (R4.2), sections (R4) or verbs (resize).")],
+    names: Annotated[
+        list[str], typer.Argument(help="Rules (R4.2), sections (R4) or verbs (resize); or a scenario, with --page.")
+    ],
     every: Annotated[bool, typer.Option("--all", help="List every scenario that covers it.")] = False,
+    page: Annotated[str | None, typer.Option(metavar="R.GROUP.B", help="Of a scenario: why this page is where it is.")] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="With --page: after this step; after the last if left out.")] = None,
+    expression: Annotated[
+        str | None, typer.Option("-k", metavar="EXPR", help="With --page: the scenario whose name, tags or rules match.")
+    ] = None,
+    system: Annotated[str, typer.Option(help="With --page: whose state: a name, or package.module:Class.")] = "kvref",
+    max_pool_bytes: Annotated[
+        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+    ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Print a rule with the decisions below it, or what a verb takes, and where the suite covers it."""
+    """Print a rule with the decisions below it, or what a verb takes, and where the suite covers it.
+
+    With --page: where a page of a scenario is after a step, why, by which rules, and what would move it.
+    """
     from rich.console import Console
 
+    if page is not None:
+        explain_page(names, page, step, expression, system, max_pool_bytes)
+        return
+    if step is not None or expression is not None:
+        refuse("--step and -k go with --page, which says what to explain of a scenario: --page request.group.block")
+    for name in names:
+        if name.endswith((".yaml", ".yml")) or Path(name).is_file():
+            refuse(f"{name} is a scenario: say of which page with --page request.group.block, and --step N")
     rules = load_rules()
     for name in names:
         if not _rules(name, rules) and name not in VERBS:

@@ -116,13 +116,17 @@ class Printer:
             self._line(Text(f"{'':{INDENT}}{'':9}  differ at {blocks}", "red"), INDENT + 2)
 
     def _line(self, text: Text, indent: int) -> None:
-        """One line, on a terminal wrapped between words and what follows indented; in a file or a pipe it stays one."""
-        if not self.console.is_terminal:
-            self.console.print(text, soft_wrap=True)
-            return
-        indent = min(indent, self.console.width // 3)
-        for number, line in enumerate(_wrapped(self.console, text, indent)):
-            self.console.print(Text(" " * indent).append_text(line) if number else line, soft_wrap=True)
+        print_line(self.console, text, indent)
+
+
+def print_line(console: Console, text: Text, indent: int) -> None:
+    """One line, on a terminal wrapped between words and what follows indented; in a file or a pipe it stays one."""
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True)
+        return
+    indent = min(indent, console.width // 3)
+    for number, line in enumerate(_wrapped(console, text, indent)):
+        console.print(Text(" " * indent).append_text(line) if number else line, soft_wrap=True)
 
 
 def _wrapped(console: Console, text: Text, indent: int) -> Iterator[Text]:

@@ -50,10 +50,11 @@ def write_page(path: Path, timelines: Sequence[Timeline]) -> int:
 def replay_seen(scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str]) -> Result:
     """Replay a scenario, and keep what was seen of it if it fails."""
     timeline = Timeline(scenario, (reference.name, implementation.name))
-    result = replay(scenario, implementation, reference, options, watch=recorder_of(timeline, None).watch)
+    recorder = recorder_of(timeline, None)
+    result = replay(scenario, implementation, reference, options, watch=recorder.watch)
     if result.failure is None:
         return result
-    finish(timeline, result, options)
+    finish(timeline, recorder, result, options)
     return replace(result, timeline=embedded(data(timeline)))
 
 

@@ -57,7 +57,11 @@ class Seen:
 
 
 class Recorder:
-    """Sees the steps of one replay, and hands each on."""
+    """Sees the steps of one replay, and hands each on.
+
+    ``memory``: what the harness remembers of the system that is shown. ``broken``: why nothing more is seen, if a system shows
+    something so malformed that it cannot be drawn; the comparison says what is wrong with it.
+    """
 
     def __init__(self, manager: ManagerConfig, take: Callable[[Seen], None]) -> None:
         """``take``: called with each step as it is seen."""
@@ -65,10 +69,16 @@ class Recorder:
         self.take = take
         self.numbers = Numbers()
         self.facts: Facts = {}
-        self.other: Facts = {}
+        self.memory: Memory | None = None
+        self.broken = ""
 
     def watch(self, comparison: Comparison, differences: tuple[Difference, ...]) -> None:
-        """See a step of a replay of two systems (``kvspec.harness.replay``)."""
+        """See a step of a replay of two systems (``kvspec.harness.replay``). What cannot be drawn ends it: see ``broken``."""
+        if not self.broken:
+            drawn = guarded(lambda: self._both(comparison, differences))
+            self.broken = drawn.text if isinstance(drawn, Raised) else ""
+
+    def _both(self, comparison: Comparison, differences: tuple[Difference, ...]) -> None:
         ours = self._facts(comparison.step, comparison.reference)
         divergence = None
         if differences:
@@ -95,6 +105,7 @@ class Recorder:
         return facts(self.manager, c.implementation.now, c.implementation.memory, numbers, c.step.number, self.facts)
 
     def _hand_on(self, step: Step, side: Side, now: Facts, divergence: Divergence | None) -> None:
+        self.memory = side.memory
         before = side.before.observation if side.before is not None else None
         said = tuple(changes(self.facts, now, before, side.now.observation))
         seen = Seen(step, side.outcome, self.facts, now, said, side.now, divergence)

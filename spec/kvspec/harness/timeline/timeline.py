@@ -104,11 +104,11 @@ def see_both(scenario: Scenario, system: str, against: str, options: Mapping[str
     recorder = recorder_of(timeline, take)
     names = Named(system, find_system(system)), Named(against, find_system(against))
     result = replay(scenario, *names, options, watch=recorder.watch)
-    finish(timeline, result, options)
+    finish(timeline, recorder, result, options)
     return timeline
 
 
-def finish(timeline: Timeline, result: Result, options: Mapping[str, str]) -> None:
+def finish(timeline: Timeline, recorder: Recorder, result: Result, options: Mapping[str, str]) -> None:
     """Take in how a replay of two systems ended."""
     against, system = timeline.systems
     timeline.failure = result.failure
@@ -116,3 +116,5 @@ def finish(timeline: Timeline, result: Result, options: Mapping[str, str]) -> No
         timeline.report = failure_report(result, (against, system), reproduce_command(result, system, against, options))
     elif result.verdict is Verdict.SKIPPED:
         timeline.stopped = result.reason
+    if recorder.broken:
+        timeline.stopped = f"from step {len(timeline.steps)} on it cannot be drawn: {recorder.broken}"
