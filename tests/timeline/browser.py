@@ -62,7 +62,6 @@ class Browser:
         self.out, self.inn = ours_out, ours_in
         self.rest = b""
         self.sent = 0
-        self.events: list[dict[str, Any]] = []
         self.session: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -94,16 +93,14 @@ class Browser:
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Load a page from a file."""
-        self.events.clear()
-        self.call("Page.navigate", url="about:blank")
-        self.events.clear()
-        self.call("Page.navigate", url=f"{page.resolve().as_uri()}{fragment}")
+        address = f"{page.resolve().as_uri()}{fragment}"
+        self.call("Page.navigate", url="about:blank")  # else another fragment of the same page would load nothing
+        self.call("Page.navigate", url=address)
         end = time.monotonic() + PATIENCE
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self._event(self._next(end))
-        # The event of the blank page may have come late: what is asked for is the page itself.
-        while self.js("document.readyState + document.querySelectorAll('section.timeline').length") in ("complete0", "loading0"):
-            assert time.monotonic() < end, "the page has no timeline"
+        ready = f"location.href.startsWith({json.dumps(page.resolve().as_uri())}) && document.readyState === 'complete'"
+        while not self.js(ready):
+            assert time.monotonic() < end, f"{address} does not load"
+            time.sleep(0.02)
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page."""
@@ -135,7 +132,6 @@ class Browser:
         return dict(json.loads(one))
 
     def _event(self, event: dict[str, Any]) -> None:
-        self.events.append(event)
         params = event.get("params", {})
         match event.get("method"):
             case "Runtime.exceptionThrown":

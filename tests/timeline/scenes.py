@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvgpu.testing.mutants import mutants
+from kvref.system import Reference
 from kvspec.harness.timeline.timeline import Timeline, see_both, see_one
 from kvspec.language import load_file
 
@@ -46,6 +47,10 @@ steps:
 """
 BROKEN = "R6.3 the eligible count jumps over a gap"
 """A named break by which the gap of ``GAP`` is not seen."""
+
+
+class Other(Reference):
+    """The reference under another name."""
 
 
 def seen(path: Path) -> Timeline:

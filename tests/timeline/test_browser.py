@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kvspec.harness.html import write_html
+from kvspec.harness.runner import Plan, run_all
 from kvspec.harness.timeline.page import write_page
+from kvspec.language import load_file
 from tests.timeline.browser import Browser, installed
 from tests.timeline.scenes import GAP, LEVELS, diverging, long_prompt, seen
 
@@ -214,4 +217,42 @@ def test_the_cells_that_differ_are_marked_on_both_sides(browser: Browser, tmp_pa
         cells = f"document.querySelectorAll('.side')[{side}].querySelectorAll('.grid .row[data-request=decoder] .cell')"
         marked = browser.js(f"[...{cells}].map(c => c.matches('.differs')).join()")
         assert marked == "true,false,false,false,false,false", "block 0 of main, and none of index"
+    assert browser.problems == []
+
+
+def test_of_several_scenarios_one_is_chosen_and_drawn(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "levels.yaml").write_text(LEVELS)
+    write_page(tmp_path / "page.html", [seen(GAP), seen(tmp_path / "levels.yaml")])
+    browser.problems.clear()
+    browser.size(1280, 900)
+    browser.open(tmp_path / "page.html")
+    assert browser.js("[...document.querySelectorAll('section.timeline')].map(one => one.hidden).join()") == "false,true"
+    browser.js("(s => { s.value = 1; s.dispatchEvent(new Event('change')); })(document.getElementById('which'))")
+    assert browser.js("[...document.querySelectorAll('section.timeline')].map(one => one.hidden).join()") == "true,false"
+    assert "three levels" in str(browser.js("document.querySelector('#t1 h1').innerText"))
+    browser.press("End")
+    assert "step 19 of 19" in str(browser.js("document.querySelector('#t1 .at-now').innerText"))
+    assert browser.js("document.querySelectorAll('#t1 .cell').length") > 20
+    assert browser.problems == []
+
+
+def test_the_page_of_a_run_shows_its_failures_over_time(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(GAP.read_text().replace("eligible: {decoder.main: 2", "eligible: {decoder.main: 3"))
+    plan = Plan("kvref", "tests.timeline.scenes:Other", timelines=True)
+    scenarios = load_file(tmp_path / "wrong.yaml")
+    results = [result for _, result in run_all(plan, [*scenarios, *scenarios], 1)]
+    assert [result.verdict.value for result in results] == ["failed", "failed"]
+    write_html(tmp_path / "run.html", plan, results, {0: "FAILED one", 1: "FAILED two"})
+    browser.problems.clear()
+    browser.size(1280, 900)
+    browser.open(tmp_path / "run.html")
+    assert browser.js("[...document.querySelectorAll('details.picture')].map(one => one.open).join()") == "true,false"
+    assert browser.js("document.querySelectorAll('#t0 .side').length") == 2
+    assert browser.js("document.querySelectorAll('#t1 .side').length") == 0
+    browser.js("document.querySelectorAll('details.picture')[1].open = true")
+    browser.js("new Promise(done => setTimeout(done, 200))")
+    assert browser.js("document.querySelectorAll('#t1 .side').length") == 2
+    assert browser.js("document.documentElement.scrollWidth") <= 1280
+    browser.js("document.querySelector('a.rule[href=\"#R1.1\"]').click()")
+    assert browser.js("document.getElementById('rule').open")
     assert browser.problems == []

@@ -21,8 +21,11 @@ class Timeline {
     const wanted = Number((location.hash.match(new RegExp(`^#${root.id}-step-(\\d+)$`)) || [])[1]);
     this.step = Math.min(this.last, Number.isInteger(wanted) ? wanted : this.data.failure ? this.last : 0);
     this.slider.value = this.step;
-    this.draw();
+    if (this.seen) this.draw();
   }
+
+  // Whether it can be seen at all; one that cannot is drawn when it first can.
+  get seen() { return this.root.checkVisibility(); }
 
   // The last step that can be shown: one that an exception broke off shows what was there before it.
   get last() { return Math.max(0, this.steps.count - 1); }
@@ -81,7 +84,7 @@ class Timeline {
     });
     root.addEventListener("pointerover", event => this.point(event.target.closest("[data-page]"), event));
     root.addEventListener("pointerleave", () => this.point(null));
-    new ResizeObserver(() => this.fit()).observe(root);
+    new ResizeObserver(() => { if (!this.drawn && this.seen) this.draw(); else this.fit(); }).observe(root);
   }
 
   press(what) {
@@ -149,6 +152,7 @@ class Timeline {
 
   draw() {
     const data = this.data, step = data.steps[this.step];
+    this.drawn = true;
     if (!step) { this.at("now").textContent = "No step was carried out."; if (data.failure) this.fail(); return; }
     const facts = this.steps.at(this.step), before = this.steps.at(this.step - 1), wanted = this.wanted();
     const diverges = data.divergence && this.step === this.last;
