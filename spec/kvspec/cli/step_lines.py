@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rich.console import Console, Group
@@ -60,7 +61,9 @@ class Printer:
             for part in timeline.report.renderables if isinstance(timeline.report, Group) else [timeline.report]:
                 text = part if isinstance(part, Text) else Text(str(part))
                 for line in text.split("\n"):
-                    self._line(line, len(line.plain) - len(line.plain.lstrip()) + 2)
+                    # What follows of a line of YAML stands under its text, of anything else under its words.
+                    lead = re.match(r"[> ] *\d+ \| *|[> ]*", line.plain)
+                    self._line(line, len(lead[0] if lead else "") + 2)
         if timeline.stopped:
             self.console.print()
             self._line(Text(timeline.stopped, "yellow"), 0)

@@ -19,7 +19,8 @@ function requests(view) {
       <td${mark("phase")}><em class="phase ${now.phase}">${now.phase}</em></td>
       <td${mark(was && was.history !== now.history ? "history" : "capacity")}>${lengths} <span class="n">${now.history}/${now.capacity}</span></td>
       <td${mark("row")}>${now.row === null ? "" : `row ${now.row}${now.batch ? ` of ${escape(now.batch)}` : ""}`}</td>
-      <td${mark("version")} title="its version is that of step ${now.version}">${now.dirty ? `<em class="dirt dirty"></em>dirty` : "clean"}</td></tr>`;
+      <td${mark("version")} title="its version is that of step ${now.version}">${now.dirty ? `<em class="dirt dirty"></em>dirty` : "clean"}${
+        view.differs(["request", name], REQUEST.indexOf("version")) ? `, version of step ${now.version}` : ""}</td></tr>`;
   });
   return rows.length ? `<table class="requests"><tbody>${rows.join("")}</tbody></table>` : "";
 }
