@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kvspec.config import Level
+from kvspec.ops import Operation
 
 
 @dataclass(frozen=True, slots=True)
