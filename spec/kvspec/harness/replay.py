@@ -104,7 +104,7 @@ def replay_chosen(
     :returns: the result, and the steps that were carried out, each with its ``raises``.
     """
     start = time.perf_counter()
-    run = _Replay(scenario, implementation, reference, options or {}, look)
+    run = _Replay(scenario, implementation, reference, options or {}, look, None)
     return run.through(lambda: run.choose(choose), start), tuple(run.taken)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kvspec.config import ManagerConfig
-from kvspec.harness.compare import Comparison, Side
+from kvspec.harness.compare import Comparison
+from kvspec.harness.side import Side
 from kvspec.harness.difference import Difference
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, page_name
