@@ -31,7 +31,8 @@ def make_batch(state: State, op: ops.MakeBatch) -> tuple[State, None]:
         raise invalid(f"batch {op.name!r} with beam width {op.beam_width}: a batch has beam width 1")
     if any(b.name == op.name and b.open for b in state.batches.values()):
         raise logic(f"batch {op.name!r} is open: close it first, or choose another name")
-    state, uid = fresh(state)
+    gone = [b.uid for b in state.batches.values() if b.name == op.name and not captured(state, b)]
+    state, uid = fresh(replace(state, batches=state.batches.without(*gone)))
     blank = tuple(words_of(state, None, op.blocks) for _ in range(op.rows))
     batch = Batch(uid, op.name, (None,) * op.rows, op.blocks, op.levels, (NEVER,) * op.rows, (Upload(Work(), blank),))
     return put_batch(state, batch), None
@@ -109,12 +110,19 @@ def remove(state: State, op: ops.Remove) -> tuple[State, None]:
 
 
 def close_batch(state: State, op: ops.CloseBatch) -> tuple[State, None]:
-    """R8.2: release the members without closing them; idempotent. What was published stays in memory (R8.7)."""
+    """R8.2: release the members without closing them; idempotent. What was published stays for graphs that read it (R8.8)."""
     batch = any_batch(state, op.batch)
     for name in batch.rows:
         if name is not None:
             state = put_request(state, replace(state.requests[name], row=None))
-    return put_batch(state, replace(batch, rows=(None,) * len(batch.rows), open=False)), None
+    uploads = batch.uploads if captured(state, batch) else ()
+    return put_batch(state, replace(batch, rows=(None,) * len(batch.rows), uploads=uploads, open=False)), None
+
+
+def captured(state: State, batch: Batch) -> bool:
+    """R8.8: whether a graph reads the tables of a batch, or one that is being captured."""
+    graphs = [*state.graphs.values(), state.capture.reads if state.capture is not None else ()]
+    return any(uid == batch.uid for reads in graphs for uid, _ in reads)
 
 
 def no_capture(state: State, what: str) -> None:

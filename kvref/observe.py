@@ -101,7 +101,7 @@ def request_view(state: State, r: Request) -> RequestView:
         phase=r.phase,
         capacity=r.capacity,
         history=r.history,
-        committed=len(r.tokens),
+        committed=r.committed,
         row=r.row,
         batch=batch.name if batch else None,
         beam_width=r.width,

@@ -146,7 +146,12 @@ def close(state: State, op: ops.Close) -> tuple[State, None]:
     if batch is not None:
         rows = tuple(None if name == r.name else name for name in batch.rows)
         state = replace(state, batches=state.batches.set(batch.uid, replace(batch, rows=rows)))
-    return put_request(state, replace(state.requests[r.name], status=RequestStatus.CLOSED, row=None)), None
+    return put_request(state, closed(state.requests[r.name])), None
+
+
+def closed(r: Request) -> Request:
+    """R3.10: a request that has let go of everything, with what it still answers."""
+    return replace(r, status=RequestStatus.CLOSED, tokens=(), path=(), closed_with=r.committed, stream=None, row=None)
 
 
 def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:

@@ -72,7 +72,8 @@ class Request:
 
     ``pages``: every page that it locks or holds. ``prompt``: tokens of the prompt. ``resumed``: had its first resume.
     ``shown``: what it showed when its version was made (R6.4). ``beams``: whether `set_beam_width` was called.
-    ``ended``: committing is over; ``terminal``: by `end` (R3.9).
+    ``ended``: committing is over; ``terminal``: by `end` (R3.9). ``closed_with``: how many tokens were committed when it was
+    closed; the tokens themselves are not kept then, nor is anything else that it does not answer any more (R3.10).
     """
 
     name: str
@@ -96,6 +97,12 @@ class Request:
     version: int = 0
     acknowledged: int | None = None
     shown: object = None
+    closed_with: int | None = None
+
+    @property
+    def committed(self) -> int:
+        """The number of its committed tokens (R3.10: also of a closed one)."""
+        return len(self.tokens) if self.closed_with is None else self.closed_with
 
     @property
     def active(self) -> bool:

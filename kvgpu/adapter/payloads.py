@@ -23,6 +23,7 @@ class Payloads:
         self._marks = marks
         self._manager: Manager | None = None
         self._contents: dict[int, Content] = {}
+        self._forget_at = 1024
 
     @property
     def manager(self) -> Manager:
@@ -38,6 +39,7 @@ class Payloads:
         """Write whole pages on the request's stream, with contents that belong to it."""
         if not targets:
             return
+        self._forget()
         pages = self.manager.pages
         writes = []
         for target in targets:
@@ -60,12 +62,22 @@ class Payloads:
             made[len(prefix), group] = written = seed_content(prefix, of_group.name, block)
             return expand(written, of_group.page_bytes)
 
+        self._forget()
         self.manager.seed_prefix(tokens, level, groups, priority, content=content)
         for info in self.manager.page_infos():
             if info.tokens is None or (len(info.tokens), info.group) not in made:
                 continue
             if info.tokens == whole[: len(info.tokens)]:
                 self._contents[info.serial] = made[len(info.tokens), info.group]
+
+    def _forget(self) -> None:
+        """Forget what was in pages that are no more, and that no page was copied from, if there is much of it."""
+        if len(self._contents) > self._forget_at:
+            pages = self.manager.pages
+            living = pages.living()
+            known = {*pages.serial[living].tolist(), *pages.origin[living].tolist()}
+            self._contents = {serial: content for serial, content in self._contents.items() if serial in known}
+            self._forget_at = max(1024, 2 * len(self._contents))
 
     def _last(self, page: int) -> Content | None:
         pages = self.manager.pages

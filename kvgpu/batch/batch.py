@@ -120,7 +120,7 @@ class Batch:
             for member in self._members:
                 if member is not None:
                     self._manager.inside.leave(member)
-            self._members = [None] * self.rows
+            self._members, self._views = [None] * self.rows, [None] * self.rows
             self.tables.free()
 
     def _row_for(self, request: Request, row: int | None) -> int:

@@ -252,4 +252,5 @@ def close(core: Core, request: Request) -> None:
         request.status = RequestStatus.CLOSED
         tx.touch(request)
         tx.commit()
-        del core.by_uid[request.uid]
+    del core.by_uid[request.uid]
+    request.forget(core.tree.root)

@@ -87,7 +87,7 @@ class Copies:
         self._moved.append((numbers, was, ready))
         committed = numbers[read(pages.node, numbers) != NO_NODE]
         for page in committed[np.lexsort((pages.group[committed], pages.block[committed]))].tolist():  # R13.3
-            tokens = journal.core.tree.nodes[int(pages.node[page])].prefix()
+            tokens = journal.core.tree.node(int(pages.node[page])).prefix()
             journal.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_level, target_key[0]))
 
     def _move(self, numbers: Int32, target_key: SlotKey, slots: Int32, more_owners: Sequence[Request]) -> int:

@@ -92,7 +92,7 @@ def _page_info(
         PageStatus.LOCKED if locks else kept,
         owners,
         tuple([(user, 0 if user.ssm[group] else block, beam) for user in users]),
-        None if node == NO_NODE else core.tree.nodes[node].kept_prefix(),
+        None if node == NO_NODE else core.tree.node(node).kept_prefix(),
         core.fences[ready],
         written,
     )

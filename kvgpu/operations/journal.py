@@ -228,6 +228,9 @@ class Journal:
         for group in self.dropped:
             core.counters.dropped(group)
         for node in self.forgotten:
+            for uid in node.tails:  # they commit no more (R10.3), and keep nothing of a block that is gone
+                core.by_uid[uid].tail = core.tree.root
+            core.tree.root.tails |= node.tails
             core.tree.forget(node)
         for numbers in self.dead:
             core.pages.recycle(numbers)

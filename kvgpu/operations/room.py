@@ -140,7 +140,7 @@ class Room:
         journal.scope.evicted.add(page)
         journal.on_undo(lambda: journal.scope.evicted.discard(page))
         if pages.node[page] != NO_NODE:
-            tokens = journal.core.tree.nodes[int(pages.node[page])].prefix()
+            tokens = journal.core.tree.node(int(pages.node[page])).prefix()
             self._events.append((key, page, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))
 
     def moving(self) -> set[int]:

@@ -90,6 +90,9 @@ class Core:
     def scope(self) -> Scope:
         """Begin an operation."""
         self.fences.collect()
+        for queues in self.queues:
+            for queue in queues:
+                queue.collect()
         self.operations += 1
         return Scope(self.operations)
 

@@ -64,7 +64,7 @@ def set_tail(journal: Journal, request: Request, node: Node) -> None:
 
 def drop(journal: Journal, page: int, events: list[TreeEvent]) -> None:
     """Take a droppable page out of the tree and free it; a block left without pages goes with all below it (R10.3)."""
-    node = journal.core.tree.nodes[int(journal.core.pages.node[page])]
+    node = journal.core.tree.node(int(journal.core.pages.node[page]))
     _drop_page(journal, node, int(journal.core.pages.group[page]))
     if all(other == NO_PAGE for other in node.pages):
         _remove(journal, node, events)

@@ -19,6 +19,10 @@ from kvgpu.storage.pages import NO_PAGE, PageTable
 from kvgpu.storage.prefix_tree import Node
 from kvspec.observation import BAD, Phase, RequestStatus
 
+NO_INDICES, NO_LEVELS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8)
+"""What a closed request shows (R6.1). Nothing can be written to them."""
+NO_DISPLAY = Display(())
+
 
 class Membership(Protocol):
     """What a request knows of the batch that it is in. A batch implements it."""
@@ -56,7 +60,8 @@ class Request:
     ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
     ends its committed path. ``groups``: its pages, by layer group. ``display``: what rows show of those that are in tables
     (R1.3). ``partial``: the first resume has to copy the matched
-    last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2).
+    last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2). ``closed_with``: how many tokens were
+    committed when it was closed; then it has no tokens, groups and display any more (R3.10).
     """
 
     name: str
@@ -87,6 +92,7 @@ class Request:
     resumed: bool = False
     partial: bool = False
     maybe_deferred: bool = False
+    closed_with: int | None = None
     groups: list[GroupBlocks] = field(init=False)
     display: Display = field(init=False)
 
@@ -120,7 +126,7 @@ class Request:
     @property
     def committed(self) -> int:
         """How many tokens are committed."""
-        return len(self.tokens)
+        return len(self.tokens) if self.closed_with is None else self.closed_with
 
     @property
     def dirty(self) -> bool:
@@ -129,7 +135,7 @@ class Request:
 
     @property
     def blocks(self) -> int:
-        """How many blocks its capacity takes; 0 when closed."""
+        """How many blocks its capacity takes."""
         return -(-self.capacity // self.tokens_per_block)
 
     @property
@@ -148,11 +154,11 @@ class Request:
 
         A view that the next operation may change: copy what is kept.
         """
-        return self.groups[group].view(self.table, beam)[0][: self.entries(group)]
+        return NO_INDICES if self.closed else self.groups[group].view(self.table, beam)[0][: self.entries(group)]
 
     def levels(self, group: int, beam: int = 0) -> Int8:
         """int8 ``[entries]``: the level of each block, -1 where none is mapped. A view, as ``indices``."""
-        return self.groups[group].view(self.table, beam)[1][: self.entries(group)]
+        return NO_LEVELS if self.closed else self.groups[group].view(self.table, beam)[1][: self.entries(group)]
 
     def eligible(self, group: int, beam: int = 0) -> int:
         """How many leading blocks of complete history are mapped on the host in a beam row (R6.3)."""
@@ -176,19 +182,31 @@ class Request:
 
     def pages(self, group: int) -> Int32:
         """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""
+        if self.closed:
+            return NO_INDICES
         every = self.groups[group].page[:, : self.entries(group)].reshape(-1)
         found: Int32 = every[every != NO_PAGE]
         return found
 
     def locked_pages(self, group: int) -> Int32:
         """The page numbers that it has locked in a group."""
+        if self.closed:
+            return NO_INDICES
         blocks = self.groups[group]
         found: Int32 = blocks.page[blocks.locked]
         return found
 
+    def forget(self, root: Node) -> None:
+        """It was closed, and keeps no more than what it still answers (R3.10). ``root``: of the tree."""
+        self.closed_with = len(self.tokens)
+        self.tokens, self.groups, self.display = [], [], NO_DISPLAY
+        self.tail, self.stream = root, None
+
 
 def take_snapshot(fences: FenceTable, request: Request, group: int, beam: int) -> Snapshot:
     """A snapshot (R6.1), under the manager's lock."""
+    if request.closed:
+        return Snapshot(request.name, group, beam, NO_INDICES, NO_LEVELS, 0, (), request.row, request.version)
     count = request.entries(group)
     own = request.groups[group]
     if beam < own.page.shape[0]:

@@ -25,6 +25,8 @@ class EvictionQueue:
         self._served = np.array([group.pool_groups[level] == pool_group for group in layout.groups])
         self._bags: dict[tuple[int, int], list[Int32]] = {}
         self._order: list[tuple[int, int]] = []
+        self._pushed = 0
+        self._collect_at = 1024
 
     def push(self, numbers: Int32) -> None:
         """Pages of this pool group that nobody has locked, their priority and stamp set."""
@@ -44,6 +46,17 @@ class EvictionQueue:
             self._bags[key] = []
             insort(self._order, key)
         self._bags[key].append(numbers)
+        self._pushed += 1
+
+    def collect(self) -> None:
+        """Forget stale entries, if many pages came in since: they would pile up where nothing is ever evicted.
+
+        Not while an operation runs.
+        """
+        if self._pushed > self._collect_at:
+            self.ordered()
+            self._pushed = len(self._bags)
+            self._collect_at = max(1024, 2 * self._pushed)
 
     def ordered(self) -> Int32:
         """All evictable pages, first to leave first."""

@@ -69,7 +69,7 @@ class PageTable:
         """An empty table."""
         self._fences = fences
         self._room = 0
-        self._spare: list[Int32] = []
+        self._spare: Int32 = np.empty(0, dtype=np.int32)
         self._spares = 0
         self._serial = 0
         self.shared: dict[int, set[int]] = {}
@@ -92,25 +92,19 @@ class PageTable:
         ready = np.full(new, EMPTY, dtype=np.int32)
         ready[:old] = self.ready
         self.ready = self._fences.replace(self.ready, ready)
-        # The spare numbers are taken from the end: low numbers first.
-        self._spare.insert(0, np.arange(new - 1, old - 1, -1, dtype=np.int32))
-        self._spares += new - old
+        # The first ``_spares`` of them are spare, and taken from the end: low numbers first.
+        spare = np.empty(new, dtype=np.int32)
+        spare[: new - old] = np.arange(new - 1, old - 1, -1)
+        spare[new - old : new - old + self._spares] = self._spare[: self._spares]
+        self._spare, self._spares = spare, self._spares + new - old
         self._room = new
 
     def allocate(self, count: int) -> Int32:
         """Numbers of ``count`` new pages, alive, all properties but ``serial`` at their first value."""
         if count > self._spares:
             self._grow(self._room + count)
-        parts: list[Int32] = []
         self._spares -= count
-        missing = count
-        while missing:
-            last = self._spare.pop()
-            parts.append(last[-missing:][::-1])
-            if len(last) > missing:
-                self._spare.append(last[:-missing])
-            missing -= len(parts[-1])
-        numbers = np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+        numbers = self._spare[self._spares : self._spares + count][::-1].copy()
         for name, (_, value) in FIELDS.items():
             getattr(self, name)[numbers] = value
         self.ready[numbers] = EMPTY
@@ -123,7 +117,7 @@ class PageTable:
         """Give page numbers back."""
         self.alive[numbers] = False
         self.ready[numbers] = EMPTY
-        self._spare.append(numbers[::-1])
+        self._spare[self._spares : self._spares + len(numbers)] = numbers[::-1]
         self._spares += len(numbers)
 
     def add_user(self, numbers: Int32, uid: int) -> None:

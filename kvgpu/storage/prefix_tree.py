@@ -71,14 +71,14 @@ class Match:
 
 
 class PrefixTree:
-    """The tree. ``nodes``: by number."""
+    """The tree. Its blocks have numbers; those of blocks that are gone are used again."""
 
     def __init__(self, tokens_per_block: int, groups: int) -> None:
         """An empty tree."""
         self._tokens_per_block = tokens_per_block
         self._groups = groups
         self.root = Node(-1, (), None, -1, [NO_PAGE] * groups)
-        self.nodes: list[Node] = []
+        self._nodes: list[Node | None] = []
         self._spare: list[int] = []
 
     def match(self, tokens: Sequence[int]) -> Match:
@@ -102,12 +102,12 @@ class PrefixTree:
 
     def insert(self, parent: Node, tokens: Tokens) -> Node:
         """A new block without pages."""
-        number = self._spare.pop() if self._spare else len(self.nodes)
+        number = self._spare.pop() if self._spare else len(self._nodes)
         node = Node(number, tokens, parent, parent.depth + 1, [NO_PAGE] * self._groups)
-        if number == len(self.nodes):
-            self.nodes.append(node)
+        if number == len(self._nodes):
+            self._nodes.append(node)
         else:
-            self.nodes[number] = node
+            self._nodes[number] = node
         parent.children[tokens] = node
         return node
 
@@ -117,8 +117,15 @@ class PrefixTree:
         del node.parent.children[node.tokens]
 
     def forget(self, node: Node) -> None:
-        """Let the number of a detached block be used again."""
+        """Let the number of a detached block be used again, and keep nothing of the block."""
+        self._nodes[node.number] = None
         self._spare.append(node.number)
+
+    def node(self, number: int) -> Node:
+        """A block by its number."""
+        node = self._nodes[number]
+        assert node is not None
+        return node
 
     def walk(self) -> Iterator[Node]:
         """Every block, parents first."""

@@ -50,6 +50,9 @@ class Versions:
             if fresh:
                 seen.clear()
             seen.setdefault(view.version, step)
+            if view.status is RequestStatus.CLOSED and len(seen) > 2:  # it shows no other any more (R3.10)
+                for version in seen.keys() - {view.version, view.acknowledged}:
+                    del seen[version]
 
     def step_of(self, request: str, version: int) -> int | None:
         """The step after which a version was first seen; ``None``: never."""
@@ -237,6 +240,8 @@ class Memory:
         if isinstance(op, Create) and outcome.error is None:
             for ref in [ref for ref in self.tree_pages if ref.request == op.request]:
                 del self.tree_pages[ref]
+        for ref in [ref for ref, key in self.tree_pages.items() if key not in now.by_key]:
+            del self.tree_pages[ref]  # the tree has it no more, and whatever comes there next is another page
         again = isinstance(op, Create)  # what was forgotten of the request's name is found anew
         for number in range(len(now.pages)) if again else now.changed():
             key, page = now.keys[number], now.pages[number]

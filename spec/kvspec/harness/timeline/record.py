@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from kvspec.config import ManagerConfig
 from kvspec.harness.compare import Comparison
-from kvspec.harness.side import Side
 from kvspec.harness.difference import Difference
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, page_name
 from kvspec.harness.replay import Raised, guarded
+from kvspec.harness.side import Side
 from kvspec.harness.systems import Factory, setup_for
 from kvspec.harness.timeline.changes import Change, changes
 from kvspec.harness.timeline.facts import Facts, Key, Numbers, PageFact, RequestFact, facts
