@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvref.failure import invalid, logic
-from kvref.lookup import any_batch, any_request, live, open_batch
+from kvref.lookup import any_batch, live, open_batch
 from kvref.order import Work
 from kvref.state import (
     EMPTY,
@@ -67,9 +67,7 @@ def dirty_rows(state: State, batch: Batch) -> tuple[int, ...]:
 
 def add(state: State, op: ops.Add) -> tuple[State, int]:
     """R8.2: put a request into the given or the first free row, which is returned."""
-    batch, r = any_batch(state, op.batch), any_request(state, op.request)
-    open_batch(state, op.batch)
-    live(state, op.request)
+    batch, r = open_batch(state, op.batch), live(state, op.request)
     current = batch_of(state, r)
     if current == batch:
         row = batch.rows.index(r.name)
@@ -97,9 +95,7 @@ def add(state: State, op: ops.Add) -> tuple[State, int]:
 
 def remove(state: State, op: ops.Remove) -> tuple[State, None]:
     """R8.2: free a request's row; nothing for a request in no batch."""
-    batch, r = any_batch(state, op.batch), any_request(state, op.request)
-    open_batch(state, op.batch)
-    live(state, op.request)
+    batch, r = open_batch(state, op.batch), live(state, op.request)
     current = batch_of(state, r)
     if current is None:
         return state, None

@@ -61,13 +61,13 @@ def read_of(state: State, batch: Batch, table: int, stream: str) -> tuple[State,
 
 def record_read(state: State, op: ops.RecordRead) -> tuple[State, None]:
     """R7.7: order later writes and later use of slots after the reads so far on a stream."""
-    if (op.batch is None) == (op.request is None):
-        raise invalid("record_read is of a batch or of a request: name one")
-    if op.batch is not None:
-        return record_table_read(state, open_batch(state, op.batch), op.stream), None
-    assert op.request is not None
-    r = live(state, op.request)
+    batch = None if op.batch is None else open_batch(state, op.batch)
+    r = None if op.request is None else live(state, op.request)
     need_stream(state, op.stream)
+    if batch is not None and r is None:
+        return record_table_read(state, batch, op.stream), None
+    if r is None or batch is not None:
+        raise invalid("record_read is of a batch or of a request: name one")
     need_active(r)
     if batch_of(state, r) is not None:
         raise logic(f"request {r.name!r} is a member of a batch: record the reads of the batch")

@@ -26,12 +26,12 @@ def _make(run: Run, op: ops.MakeBatch) -> None:
 
 
 def _add(run: Run, op: ops.Add) -> int:
-    batch = run.names.any_batch(op.batch)
+    batch = run.names.batch(op.batch)
     return batch.add(run.names.request(op.request), op.row)
 
 
 def _remove(run: Run, op: ops.Remove) -> None:
-    batch = run.names.any_batch(op.batch)
+    batch = run.names.batch(op.batch)
     batch.remove(run.names.request(op.request))
 
 
@@ -72,8 +72,8 @@ def _close(run: Run, op: ops.CloseBatch) -> None:
 
 
 def _dense_offsets(run: Run, op: ops.DenseOffsets) -> OffsetTable:
-    batch = run.names.any_batch(op.batch)
-    offsets = executor.dense_offsets(run.manager, batch, [run.names.request(name) for name in op.requests], op.layers)
+    batch = run.names.batch(op.batch)
+    offsets = executor.dense_offsets(run.manager, batch, [run.names.live(name) for name in op.requests], op.layers)
     return OffsetTable(
         {layer: each.scale for layer, each in offsets.items()},
         {layer: each.base for layer, each in offsets.items()},

@@ -17,18 +17,20 @@ def _no_capture(run: Run, stream: Stream | None) -> None:
 
 
 def _record_read(run: Run, op: ops.RecordRead) -> None:
-    if op.batch is not None and op.request is None:
-        run.names.batch(op.batch).record_read(run.names.stream(op.stream))
-    elif op.request is not None and op.batch is None:
-        request = run.names.live(op.request)
-        run.manager.record_read(request, run.names.stream(op.stream))
+    batch = None if op.batch is None else run.names.batch(op.batch)
+    request = None if op.request is None else run.names.live(op.request)
+    stream = run.names.stream(op.stream)
+    if batch is not None and request is None:
+        batch.record_read(stream)
+    elif request is not None and batch is None:
+        run.manager.record_read(request, stream)
     else:
         raise InvalidArgument("record_read is either of a batch or of a request")
 
 
 def _read_page(run: Run, op: ops.ReadPage) -> None:
     request = run.names.live(op.request)
-    group, stream = run.names.group(op.group), run.names.stream(op.stream)
+    stream, group = run.names.stream(op.stream), run.names.group(op.group)
     page = run.manager.read_page(request, group, op.block, op.beam, stream)
     run.marks.user_work(stream)
     run.names.reads[op.as_] = Read(run.device.position(stream), page=page)
@@ -36,7 +38,7 @@ def _read_page(run: Run, op: ops.ReadPage) -> None:
 
 def _read_table(run: Run, op: ops.ReadTable) -> None:
     batch = run.names.batch(op.batch)
-    group, stream = run.names.group(op.group), run.names.stream(op.stream)
+    stream, group = run.names.stream(op.stream), run.names.group(op.group)
     read = run.reader.read_table(batch, group, stream, capturing=run.manager.capturing is stream)
     if read is not None:
         run.names.reads[op.as_] = read

@@ -292,7 +292,7 @@ def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: 
         raise LogicError(f"offload of {request.name}: it is {request.status.value}, only an active request offloads")
     chosen = [group for group in range(request.group_count) if request.sparse[group]] if groups is None else sorted(set(groups))
     found = []
-    for group in chosen:
+    for group in chosen if blocks else ():  # no block, no page of whatever group
         if not request.sparse[group]:
             raise LogicError(f"offload of {request.name}: group {core.layout.groups[group].name} is not sparse")
         found.append(_history_pages(request, request.groups[group], sorted(set(blocks)), core.layout.groups[group].name))

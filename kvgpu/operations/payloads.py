@@ -44,9 +44,8 @@ def writable(core: Core, request: Request, blocks: Sequence[int], groups: Sequen
     for block in dict.fromkeys(blocks):
         for group in range(request.group_count) if groups is None else dict.fromkeys(groups):
             first, end = core.layout.groups[group].stale(request.history, request.tokens_per_block)
-            passed_over = first <= block < end or (request.ssm[group] and block > 0)
-            if groups is None and passed_over and block < request.blocks:
-                continue
+            if groups is None and (first <= block < end or (request.ssm[group] and block > 0)):
+                continue  # stale, or no such block in a group of this kind
             targets += _targets(core, request, group, block)
     return targets
 

@@ -230,11 +230,11 @@ def dense_offsets(
     Publish first: a publication that moves deferred pages can turn a request that passes into one that does not (R11.4).
     """
     with manager.shared():
+        if not batch.open:
+            raise LogicError(f"batch {batch.name!r} is closed (R8.2)")
         for request in requests:
             if request.closed:
                 raise LogicError(f"request {request.name!r} is closed: it has no block offsets (R3.13)")
-        if not batch.open:
-            raise LogicError(f"batch {batch.name!r} is closed (R8.2)")
         layout = manager.layout
         if layers is None:
             layers = [layer for group in layout.groups if not group.ssm for layer in group.layers]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from kvgpu.testing.error_guards import ERROR_GUARDS
 from kvgpu.testing.guards import GUARDS, PLACES
 from kvgpu.testing.pairs import PAIRS
 from kvgpu.testing.patches import DROPPED, Patch
@@ -95,5 +96,5 @@ def mutants() -> tuple[Mutant, ...]:
     """All breaks: the sites, the places that share a site's name, the guards."""
     fences = [Mutant(site, site.split()[0], "fence", {"mutant": site}) for site in SITES]
     places = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in PLACES]
-    guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in (*GUARDS, *SIZES, *PAIRS))
+    guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS))
     return (*fences, *places, *guards)

@@ -1,0 +1,1 @@
+"""The order of errors, verb by verb (section 9)."""
