@@ -81,8 +81,6 @@ class Payloads:
 
     def _last(self, page: int) -> Content | None:
         pages = self.manager.pages
-        serial = int(pages.serial[page])
-        if serial not in self._contents and pages.origin[page] >= 0:
-            # A private copy holds what the page that it was made from held.
-            return self._contents.get(int(pages.origin[page]))
-        return self._contents.get(serial)
+        origin = int(pages.origin[page])
+        # A private copy holds what the page held that it was made from, or that that was.
+        return self._contents.get(int(pages.serial[page]) if origin < 0 else origin)

@@ -120,7 +120,7 @@ class Copies:
         kept = Wait(self._slot_points(source, slots), place="R7.1 what is kept of the slots that a private copy reads")
         done = self._submit(numbers, source, slots, target, pages.slot[copies], kept, ())
         pages.ready[copies] = fences.add([done])
-        pages.origin[copies] = pages.serial[numbers]
+        pages.origin[copies] = np.where(pages.origin[numbers] < 0, pages.serial[numbers], pages.origin[numbers])
         pages.written[copies] = True
         # R7.1: the source stays where it is; its slot is not used again before the copy has run.
         journal.fence_slots(numbers, [fences.again(done, PRIVATE_COPY_OUT)])

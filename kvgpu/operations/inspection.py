@@ -14,7 +14,7 @@ from kvspec.observation import PageStatus
 
 class PageInfo(NamedTuple):
     """A page. ``refs``: every request that locks or holds it, as which block and beam row. ``tokens``: the whole prefix that its
-    tree block ends, or ``None``. ``origin``: the serial of the page that it was copied from, or -1."""
+    tree block ends, or ``None``. ``origin``: the serial of the page whose payload it has a copy of, or -1."""
 
     page: int
     serial: int

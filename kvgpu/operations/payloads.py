@@ -101,6 +101,7 @@ def write(core: Core, request: Request, writes: Sequence[tuple[WriteTarget, byte
             "R7.6 payload buffer",
         )
         core.pages.written[pages] = True
+        core.pages.origin[pages] = -1
 
 
 def fill_buffer(core: Core, payloads: Sequence[bytes]) -> Buffer:

@@ -44,7 +44,8 @@ class PageTable:
 
     ``level``, ``slot``: the location (R2.4). ``ready``: the fence after which the payload is valid there. ``block``: the block,
     for a page of the tree its depth. ``node``: the tree block that has it. ``stamp``: the operation at which it left LOCKED or
-    was made (R10.2). ``serial``: its age, never used again. ``origin``: the serial of the page that it was copied from.
+    was made (R10.2). ``serial``: its age, never used again. ``origin``: the serial of the page whose payload it has a copy of,
+    also where that came through other copies; -1 if it was written itself.
     """
 
     level: npt.NDArray[np.int8]

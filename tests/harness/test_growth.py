@@ -158,3 +158,14 @@ def test_queues_of_evictable_pages_are_tidied_where_nothing_is_evicted(driven: D
         manager.close(request)
         manager.device.settle()
     assert len(manager._core.queues[0][0]._bags) < 1100
+
+
+def test_a_name_means_a_page_as_long_as_the_tree_has_it(driven: Driven) -> None:
+    steps = list(committed("r", 0))
+    for op in steps[:-1]:
+        driven.apply(op)
+    assert {ref.block for ref in driven.memory.tree_pages if ref.group == "main"} == set(range(8))
+    driven.apply(steps[-1])
+    assert not driven.memory.tree_pages
+    driven.apply(ops.SeedPrefix(tokens=tuple(range(8)), level=LevelKind.GPU))
+    assert not driven.memory.tree_pages
