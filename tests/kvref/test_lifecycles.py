@@ -10,8 +10,9 @@ import pytest
 from kvref.observe import observe
 from kvref.state import State, Trace, keepers, mapped, place_of
 from kvref.step import initial, step
+from kvspec.audit.drawing import STREAMS
 from kvspec.audit.managers import Profile, random_manager
-from kvspec.audit.workload import STREAMS, Chooser
+from kvspec.audit.workload import Chooser
 from kvspec.config import Level
 from kvspec.errors import ErrorKind
 from kvspec.system import Setup

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 from kvspec import ops
+from kvspec.audit.drawing import STREAMS
 from kvspec.audit.emit import document, step_mapping
 from kvspec.audit.leftovers import files_left, leftovers, own_folder
 from kvspec.audit.managers import Profile, random_manager
-from kvspec.audit.workload import STREAMS, Chooser
+from kvspec.audit.reached import Reached, watched
+from kvspec.audit.workload import Chooser
 from kvspec.config import ManagerConfig
 from kvspec.harness.difference import Failure, Result, Verdict
 from kvspec.harness.replay import Choose, Named, replay_chosen
@@ -59,10 +61,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Hunted:
-    """What came of the lifecycle of a seed. ``found``: where the systems differ. ``unfinished``: why it was not gone through."""
+    """What came of the lifecycle of a seed. ``found``: where the systems differ. ``unfinished``: why it was not gone through.
+
+    ``reached``: the named states that the reference came to.
+    """
 
     found: Found | None = None
     unfinished: str = ""
+    reached: Reached = field(default_factory=Reached)
 
 
 def run(life: Lifecycle, implementation: Named, reference: Named, options: Mapping[str, str]) -> tuple[Result, tuple[Step, ...]]:
@@ -148,6 +154,7 @@ def hunt(seed: int, steps: int, implementation: Named, reference: Named, options
 
     Both systems go through it as it is chosen. A failure comes back with the operations up to it.
     """
+    reached = Reached()
     rng = Random(seed)
     manager = random_manager(rng, profile)
     chooser = Chooser(rng, manager, profile)
@@ -163,8 +170,8 @@ def hunt(seed: int, steps: int, implementation: Named, reference: Named, options
         return ending.pop(0) if ending else None
 
     life = Lifecycle(seed, manager, (), whole=True)
-    result, taken = _gone_through(life, choose, implementation, reference, options)
+    result, taken = _gone_through(life, choose, implementation, watched(reference, reached), options)
     if result.verdict is not Verdict.FAILED:
-        return Hunted(unfinished=result.reason)
+        return Hunted(unfinished=result.reason, reached=reached)
     life = replace(life, operations=tuple(step.op for step in taken))
-    return Hunted(Found(life, result, as_yaml(life, taken)))
+    return Hunted(Found(life, result, as_yaml(life, taken)), reached=reached)

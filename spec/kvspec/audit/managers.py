@@ -7,6 +7,9 @@ from random import Random
 
 from kvspec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, LevelKind, ManagerConfig
 
+BIG = 90
+"""Requests of up to six times as many blocks, in pools of up to nine times as many slots or more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -19,13 +22,20 @@ class Profile:
     ssm: bool = True
     wild: float = 0.06
     """Share of calls made without looking at the state."""
+    big: bool = False
+    """Hundreds of blocks a request, batches of many rows, tokens of up to 2**40."""
+
+    @property
+    def scale(self) -> int:
+        """By how much pools and lengths are larger than by default."""
+        return BIG if self.big else 1
 
 
 def random_manager(rng: Random, profile: Profile) -> ManagerConfig:
-    """A small manager: one to four layers, tiny pools."""
+    """A manager of one to four layers, in tiny pools unless the lifecycle is big."""
     layers: list[LayerConfig] = []
     for number in range(rng.choice((1, 1, 2, 2, 3, 4))):
-        kind = rng.choice(("sparse", "sparse", "dense", "window", "sparse_window", "ssm" if profile.ssm else "dense"))
+        kind = rng.choice(("sparse", "sparse", "dense", "window", "window", "sparse_window", "ssm" if profile.ssm else "dense"))
         if number == 0 and kind in ("ssm", "window") and rng.random() < 0.5:
             kind = "sparse"
         sparse = kind.startswith("sparse")
@@ -44,11 +54,11 @@ def random_manager(rng: Random, profile: Profile) -> ManagerConfig:
                 buffers=tuple(buffers),
             )
         )
-    roomy = rng.choice((1, 1, 2, len(layers)))  # several groups share the slots
+    roomy = profile.scale * rng.choice((1, 1, 2, len(layers)))  # several groups share the slots
     levels = [LevelConfig(kind=LevelKind.GPU, slots=rng.choice((2, 3, 4, 5, 6, 7, 8, 9)) * roomy)]
     if rng.random() < 0.95 or any(layer.sparse for layer in layers):
         levels.append(LevelConfig(kind=LevelKind.HOST, slots=rng.randint(0, 7) * roomy))
-        if profile.disk and rng.random() < 0.4:
+        if profile.disk and rng.random() < 0.5:
             levels.append(LevelConfig(kind=LevelKind.DISK, slots=rng.randint(0, 6) * roomy))
     utilisation = rng.choice((1.0, 1.0, 1.0, 0.75))
     return ManagerConfig(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kvspec.audit.lifecycles import Found, Hunted
+    from kvspec.audit.managers import Profile
+    from kvspec.audit.reached import Reached
     from kvspec.harness.replay import Named
 
 Tell: TypeAlias = "Callable[[Found | None], None]"
@@ -30,6 +33,13 @@ GPU_PROCESSES = 12
 """So many processes at most may share a GPU, unless more are asked for: each takes hardware queues of it, and these are few."""
 SHRINK_SECONDS = 30.0
 """How long a failure is made shorter."""
+
+
+class Sizes(StrEnum):
+    """How large lifecycles are."""
+
+    SMALL = "small"
+    BIG = "big"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +52,27 @@ class Plan:
     options: dict[str, str]
     gates: bool
     faults: bool
+    sizes: Sizes
+
+    def profile(self) -> Profile:
+        """What its lifecycles may contain."""
+        from kvspec.audit.managers import Profile
+
+        return Profile(gates=self.gates, faults=self.faults, big=self.sizes is Sizes.BIG)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has come out so far. ``unfinished``: why some were not gone through. ``under_way``: seeds that processes have."""
+    """What has come out so far. ``unfinished``: why some were not gone through. ``under_way``: seeds that processes have.
+
+    ``reached``: of each seed, the states that its lifecycle came to.
+    """
 
     done: int = 0
     unfinished: list[str] = field(default_factory=list)
     found: dict[int, Found] = field(default_factory=dict)
     under_way: set[int] = field(default_factory=set)
+    reached: dict[int, Reached] = field(default_factory=dict)
 
 
 def fuzz(
@@ -70,13 +91,18 @@ def fuzz(
     keep_going: Annotated[bool, typer.Option(help="Go on after the first failure.")] = False,
     gates: Annotated[bool, typer.Option(help="Close and open gates.")] = True,
     faults: Annotated[bool, typer.Option(help="Have copies refused.")] = True,
+    profile: Annotated[
+        Sizes, typer.Option(help="Small and dense; or hundreds of blocks a request, many rows, tokens of up to 2**40 (slower).")
+    ] = Sizes.SMALL,
 ) -> None:
     """Run random lifecycles through both systems, and shrink whatever differs to a short scenario."""
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-    from kvspec.audit.managers import Profile, random_manager
-    from kvspec.audit.workload import STREAMS
+    from kvspec.audit.drawing import STREAMS
+    from kvspec.audit.managers import random_manager
+    from kvspec.audit.reached import Reached
+    from kvspec.cli.reached import print_states
     from kvspec.system import Setup
 
     must_be_schedule(schedule)
@@ -86,10 +112,10 @@ def fuzz(
         _must_be_folder(output)
     console = Console()
     start = time.monotonic()
-    plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults)
+    plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults, profile)
     factory, _ = found_system(system), found_system(against)
     if device is Device.CUDA:
-        must_build(system, factory, Setup(random_manager(Random(first), Profile()), STREAMS, plan.options))
+        must_build(system, factory, Setup(random_manager(Random(first), plan.profile()), STREAMS, plan.options))
     cores = os.cpu_count() or 1
     jobs = jobs or (cores if device is Device.SIM else min(cores, GPU_PROCESSES))
     tally = Tally()
@@ -114,6 +140,11 @@ def fuzz(
             signal.signal(signal.SIGTERM, before)
     for one in sorted(tally.found.values(), key=lambda found: found.seed):
         _report(console, one, plan, output)
+    states = Reached()
+    for seed in sorted(tally.reached):  # in this order whoever was first
+        states.add(tally.reached[seed])
+    if states.steps:
+        print_states(console, states)
     counts = [f"{tally.done} lifecycles of {steps} steps", f"{len(tally.found)} failed"]
     if tally.unfinished:
         console.print(f"not gone through: {tally.unfinished[0]}", soft_wrap=True)
@@ -165,6 +196,7 @@ def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going:
                     tally.found[seed] = found
                     continue
                 tally.done += 1
+                tally.reached[seed] = hunted.reached
                 if hunted.unfinished:
                     tally.unfinished.append(hunted.unfinished)
                 if found is not None:
@@ -181,9 +213,8 @@ def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going:
 
 def _one(seed: int, plan: Plan) -> Hunted:
     from kvspec.audit.lifecycles import hunt
-    from kvspec.audit.managers import Profile
 
-    return hunt(seed, plan.steps, *_systems(plan), plan.options, Profile(gates=plan.gates, faults=plan.faults))
+    return hunt(seed, plan.steps, *_systems(plan), plan.options, plan.profile())
 
 
 def _shorter(found: Found, plan: Plan) -> Hunted:
@@ -218,6 +249,7 @@ def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> 
 
     asked = {"steps": plan.steps, "system": plan.system, "against": plan.against, **plan.options}
     command = " ".join([f"kvspec fuzz --first {found.seed} --seeds 1", *(f"--{name} {value}" for name, value in asked.items())])
+    command += "" if plan.sizes is Sizes.SMALL else f" --profile {plan.sizes.value}"
     command += "".join(f" --no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on)
     console.print(failure_report(found.result, (plan.against, plan.system), command))
     path = _write(found, output)

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "rules": "kvspec.cli.rules:rules",
     "schema": "kvspec.cli.schema:schema",
     "fuzz": "kvspec.cli.fuzz:fuzz",
+    "reached": "kvspec.cli.reached:reached",
     "gates": "kvspec.cli.gates:gates",
     "sweep": "kvspec.cli.sweep:sweep",
     "mutants": "kvspec.cli.mutants:mutants",

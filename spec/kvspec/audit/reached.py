@@ -1,0 +1,432 @@
+"""Reached states: named situations that a lifecycle or a scenario can come to, and how often it did.
+
+A state is recognised from what a reference shows before and after a step, and from the step's outcome: never by hooks in a
+system. To add one, write a function of a `Moment` and put ``@state(name, title)`` before it; every table has it from then on.
+Each count is kept by verb and result, so that a matrix of states and calls needs no more than another view of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kvspec import ops
+from kvspec.audit.moment import Moment, Trail
+from kvspec.config import Level
+from kvspec.errors import ErrorKind
+from kvspec.harness.naming import Index
+from kvspec.harness.replay import Named
+from kvspec.observation import Observation, PageRef, PageStatus, PageView, Removed, RequestStatus
+from kvspec.system import Outcome, Setup, System
+
+Recognise = Callable[[Moment], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """A named state: ``title`` says what it is, ``recognise`` whether a step came to it."""
+
+    name: str
+    title: str
+    recognise: Recognise
+
+
+STATES: dict[str, Reachable] = {}
+"""Every named state, in the order of the table."""
+
+GROWING = ("resize", "resize_batch", "iterate", "commit")
+"""The verbs with which a history or a capacity grows."""
+
+
+def state(name: str, title: str) -> Callable[[Recognise], Recognise]:
+    """Name a state that the function recognises. Raises ``ValueError`` for a name that is taken."""
+
+    def add(recognise: Recognise) -> Recognise:
+        if name in STATES:
+            raise ValueError(f"two states are called {name!r}")
+        STATES[name] = Reachable(name, title, recognise)
+        return recognise
+
+    return add
+
+
+@dataclass(slots=True)
+class Reached:
+    """How often each state was reached: by name, verb and result. ``steps``: how many were looked at."""
+
+    steps: int = 0
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def add(self, other: Reached) -> None:
+        """Take in another count."""
+        self.steps += other.steps
+        self.counts.update(other.counts)
+
+    def of(self, name: str) -> int:
+        """How often a state was reached, whatever the verb and the result."""
+        return sum(count for (one, _, _), count in self.counts.items() if one == name)
+
+    def verbs(self, name: str) -> dict[str, int]:
+        """How often a state was reached by each verb, the most frequent first."""
+        found: Counter[str] = Counter()
+        for (one, verb, _), count in self.counts.items():
+            if one == name:
+                found[verb] += count
+        return dict(found.most_common())
+
+    @property
+    def never(self) -> tuple[str, ...]:
+        """The states that were not reached."""
+        return tuple(name for name in STATES if not self.of(name))
+
+
+class Watched:
+    """A system that counts, in ``reached``, the states that it comes to; it does and shows what the system in it does and shows.
+
+    A step counts if it was shown before and after.
+    """
+
+    def __init__(self, system: System, setup: Setup, reached: Reached) -> None:
+        """Watch ``system``, which was built with ``setup``."""
+        self.system, self.setup, self.reached = system, setup, reached
+        self.capabilities = system.capabilities
+        self.trail = Trail.of(setup.manager)
+        self.steps: list[tuple[ops.Operation, Outcome]] = []
+        self.seen: Index | None = None
+        self.number = 0
+
+    def apply(self, op: ops.Operation) -> Outcome:
+        """Carry out an operation."""
+        outcome = self.system.apply(op)
+        self.steps.append((op, outcome))
+        return outcome
+
+    def observe(self) -> Observation:
+        """What the system shows; what happened since it was asked last is counted."""
+        seen = self.system.observe()
+        steps, self.steps = self.steps, []
+        before, self.seen = self.seen, Index(seen)
+        if before is not None and len(steps) == 1:
+            self.number += 1
+            moment = Moment(self.number, self.setup.manager, *steps[0], before, self.seen, self.trail)
+            count(moment, self.reached)
+            moment.follow()
+        return seen
+
+    def close(self) -> None:
+        """Close the system."""
+        self.system.close()
+
+
+def watched(reference: Named, reached: Reached) -> Named:
+    """A reference whose systems are watched, one at a time or one after the other; what it says of itself stays."""
+    factory = reference.factory
+
+    def make(setup: Setup) -> Watched:
+        return Watched(factory(setup), setup, reached)
+
+    for attribute in ("capabilities", "unobserved", "lacks"):
+        if hasattr(factory, attribute):
+            setattr(make, attribute, getattr(factory, attribute))
+    return Named(reference.name, make)
+
+
+def count(moment: Moment, reached: Reached) -> None:
+    """Count every state that a step came to."""
+    reached.steps += 1
+    for one in STATES.values():
+        if one.recognise(moment):
+            reached.counts[one.name, moment.verb, moment.result] += 1
+
+
+def reached_by(scenarios: Iterable[tuple[Setup, Iterable[ops.Operation]]], reference: Named) -> Reached:
+    """The states that a reference comes to in scenarios: each as what its system is built with, and its operations."""
+    reached = Reached()
+    for setup, operations in scenarios:
+        system = watched(reference, reached).factory(setup)
+        try:
+            system.observe()
+            for op in operations:
+                system.apply(op)
+                system.observe()
+        finally:
+            system.close()
+    return reached
+
+
+# -- room -----------------------------------------------------------------------------------------------------
+
+
+@state("offload evicts", "a bare offload that makes room on the host")
+def _offload_evicts(m: Moment) -> bool:
+    return m.verb == "offload" and m.succeeded and m.made_room
+
+
+@state("commit stops, full", "a commit of which a later block finds no room")
+def _commit_full(m: Moment) -> bool:
+    return m.outcome.error is ErrorKind.OUT_OF_PAGES and _stopped(m)
+
+
+@state("commit stops, refused", "a commit of which a later block's copy is refused")
+def _commit_refused(m: Moment) -> bool:
+    return m.refused and _stopped(m)
+
+
+def _stopped(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Commit):
+        return False
+    was, now = m.was(m.op.request), m.now(m.op.request)
+    return was is not None and now is not None and now.committed > was.committed
+
+
+@state("cascade, drop above", "a page that has to move goes with a page that was dropped above it")
+def _drop_above(m: Moment) -> bool:
+    if not m.dropped or isinstance(m.op, ops.ClearReusable):
+        return False
+    roots = _roots(m)
+    for page in m.dropped:
+        needed = m.pool(page) in m.arrived or (isinstance(m.op, ops.Evict) and m.pool(page) == _pool_of(m, m.op))
+        if not needed:
+            continue
+        above = [other for other in m.dropped if other.tokens in roots and _is_above(other, page)]
+        if above and all(other.level > page.level and _asked_from_above(m, other) for other in above):
+            return True
+    return False
+
+
+def _roots(m: Moment) -> set[tuple[int, ...]]:
+    """The tree blocks that left first, each with all below it (R10.3)."""
+    removed = [event.tokens for event in m.after.observation.events if isinstance(event, Removed)]
+    return {
+        tokens for tokens in removed if not any(len(other) < len(tokens) and tokens[: len(other)] == other for other in removed)
+    }
+
+
+def _is_above(one: PageView, page: PageView) -> bool:
+    assert one.tokens is not None and page.tokens is not None
+    return len(one.tokens) < len(page.tokens) and page.tokens[: len(one.tokens)] == one.tokens
+
+
+def _asked_from_above(m: Moment, page: PageView) -> bool:
+    """Whether no one but a page that moves down can have asked for the room of a dropped page."""
+    named = isinstance(m.op, ops.Evict) and m.pool(page) == _pool_of(m, m.op)
+    return not named and m.pool(page) not in m.arrived
+
+
+def _pool_of(m: Moment, op: ops.Evict) -> tuple[Level, str] | None:
+    level = op.level.level
+    if op.group is not None:
+        return (level, m.before.pools.get((level, op.group), ""))
+    pools = [place for place in m.before.observation.pools if place[0] is level]
+    return pools[0] if len(pools) == 1 else None
+
+
+@state("given up, evicted", "a page that an operation gives up and evicts")
+def _given_up(m: Moment) -> bool:
+    return any(move.before.owners for move in m.evicted)
+
+
+@state("kept stale evicted", "a stale page that is kept for committing leaves for a colder level")
+def _kept_stale_evicted(m: Moment) -> bool:
+    return any(any(m.keepers_of_stale(move.after, m.after)) for move in m.evicted)
+
+
+@state("completed, kept, evicted", "a block that one operation completes, makes stale, keeps and evicts")
+def _completed_evicted(m: Moment) -> bool:
+    return any(_completed_stale(m, ref) for move in m.evicted for ref in m.keepers_of_stale(move.after, m.after))
+
+
+@state("path removed", "a subtree leaves of which a live request keeps a page")
+def _path_removed(m: Moment) -> bool:
+    return any(old.tokens is not None and new.tokens is None and new.refs for old, new in m.pairs)
+
+
+# -- coming up ------------------------------------------------------------------------------------------------
+
+
+@state("prefetch, disk to GPU", "a prefetch that brings a page from disk to the GPU")
+def _prefetch_to_gpu(m: Moment) -> bool:
+    return _prefetched(m, Level.GPU)
+
+
+@state("prefetch, disk to host", "a prefetch that brings a page from disk to the host")
+def _prefetch_to_host(m: Moment) -> bool:
+    return _prefetched(m, Level.HOST)
+
+
+def _prefetched(m: Moment, to: Level) -> bool:
+    return m.verb == "prefetch" and any(move.before.level is Level.DISK and move.after.level is to for move in m.moved)
+
+
+@state("prefetch evicts", "a prefetch that makes room by evicting")
+def _prefetch_evicts(m: Moment) -> bool:
+    return m.verb == "prefetch" and m.made_room
+
+
+@state("prefetch, kept stale", "a prefetch of a request that keeps stale pages, which moves others")
+def _prefetch_stale(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Prefetch) or not m.moved:
+        return False
+    return any(ref.request == m.op.request for page in m.before.pages for ref in m.keepers_of_stale(page, m.before))
+
+
+@state("promotion", "a page comes up for a request in prefill while a decoding one has it")
+def _promotion(m: Moment) -> bool:
+    return any(not move.down and move.before.owners for move in m.moved)
+
+
+# -- refusals -------------------------------------------------------------------------------------------------
+
+
+@state("growth refused", "a copy that is refused while a request grows")
+def _growth_refused(m: Moment) -> bool:
+    if not m.refused:
+        return False
+    asked: list[tuple[str | None, int | None]] = []
+    if isinstance(m.op, ops.Resize):
+        asked = [(m.op.request, m.op.capacity)]
+    if isinstance(m.op, ops.Iterate):
+        asked = [(entry.request, entry.capacity) for entry in m.op.requests]
+    if isinstance(m.op, ops.ResizeBatch) and m.op.batch in m.before.observation.batches:
+        asked = list(zip(m.before.observation.batches[m.op.batch].rows, m.op.capacities or (), strict=False))
+    return any(_did_not_grow(m, name, capacity) for name, capacity in asked)
+
+
+def _did_not_grow(m: Moment, name: str | None, capacity: int | None) -> bool:
+    was, now = (m.was(name), m.now(name)) if name is not None else (None, None)
+    return was is not None and now is not None and now.capacity == was.capacity < (capacity or 0)
+
+
+@state("commit's growth refused", "a copy that is refused while a commit grows the history")
+def _commit_growth_refused(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Commit) or not m.refused:
+        return False
+    was, now = m.was(m.op.request), m.now(m.op.request)
+    return was is not None and now is not None and was.history == now.history < was.committed + len(m.op.tokens)
+
+
+@state("prefetch refused", "a copy that is refused in a prefetch")
+def _prefetch_refused(m: Moment) -> bool:
+    return m.verb == "prefetch" and m.refused
+
+
+@state("resume refused", "a copy that is refused in a resume")
+def _resume_refused(m: Moment) -> bool:
+    return m.verb in ("resume", "admit_generation") and m.refused
+
+
+# -- commit ---------------------------------------------------------------------------------------------------
+
+
+@state("rebase, droppable dense", "a decoding request rebases onto a droppable dense page on the GPU")
+def _rebase_dense(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Commit) or not m.decoded(m.op.request):
+        return False
+    return any(
+        old.status is PageStatus.DROPPABLE and old.level is Level.GPU and m.is_dense(old.group) and m.op.request in new.owners
+        for old, new in m.pairs
+    )
+
+
+def _written_stale(m: Moment) -> bool:
+    """Whether a block has its first payload since this step, in which it was completed and became stale."""
+    return any(
+        new.payload is not None and old.payload is None and any(_completed_stale(m, ref) for ref in old.refs)
+        for old, new in m.pairs
+    )
+
+
+def _completed_stale(m: Moment, ref: PageRef) -> bool:
+    was, now = m.was(ref.request), m.now(ref.request)
+    if was is None or now is None or m.complete(ref.block, was.history) or not m.complete(ref.block, now.history):
+        return False
+    return m.is_stale(ref.group, ref.block, now.history)
+
+
+def _written_by(verb: str) -> Recognise:
+    return lambda m: m.verb == verb and _written_stale(m)
+
+
+for _verb in GROWING:
+    state(f"stale written, {_verb}", f"a block that {_verb} completes, makes stale and writes")(_written_by(_verb))
+
+
+# -- order ----------------------------------------------------------------------------------------------------
+
+
+@state("seed evicts, gates", "a seed_prefix that pushes pages out by copies that a gate holds up")
+def _seed_gated(m: Moment) -> bool:
+    return m.verb == "seed_prefix" and m.succeeded and any(move.after.ready.pending for move in m.evicted)
+
+
+@state("stale by two, gates", "a block that two requests have let go of as stale, both behind closed gates")
+def _stale_by_two(m: Moment) -> bool:
+    return any(len({*names, *m.trail.stale.get(key, ())}) > 1 for key, names in m.let_go.items())
+
+
+@state("stale by two, leaves", "such a block leaves its slot while both gates are closed")
+def _stale_by_two_leaves(m: Moment) -> bool:
+    left = [*m.gone, *(move.before for move in m.moved)]
+    return any(len(m.trail.stale.get((page.group, page.tokens, page.beam), ())) > 1 for page in left if page.tokens is not None)
+
+
+@state("equal slots, gates", "a page takes the slot of a number that is behind a gate in another pool group or level")
+def _equal_slots(m: Moment) -> bool:
+    came = [*m.new, *(move.after for move in m.moved)]
+    if not came:
+        return False
+    held = {(page.slot, m.after.pools[page.level, page.group], page.level) for page in m.before.pages if page.ready.pending}
+    return any(
+        page.slot == slot and (m.after.pools[page.level, page.group], page.level) != (pool, level)
+        for page in came
+        for slot, pool, level in held
+    )
+
+
+@state("close, reads to come", "a request is closed while reads that were recorded of it are behind a gate")
+def _close_reads(m: Moment) -> bool:
+    return m.succeeded and isinstance(m.op, ops.Close) and bool(m.trail.reads.get(m.op.request))
+
+
+@state("suspend, reads to come", "a request is suspended while reads that were recorded of it are behind a gate")
+def _suspend_reads(m: Moment) -> bool:
+    return m.succeeded and isinstance(m.op, ops.Suspend) and bool(m.trail.reads.get(m.op.request))
+
+
+@state("read after close", "a read behind a gate is recorded of a batch whose published member has been closed")
+def _read_after_close(m: Moment) -> bool:
+    if not isinstance(m.op, ops.RecordRead) or m.op.batch is None or not m.succeeded:
+        return False
+    streams = m.before.observation.streams
+    return m.op.stream in streams and streams[m.op.stream].pending and bool(m.trail.closed.get(m.op.batch))
+
+
+# -- states ---------------------------------------------------------------------------------------------------
+
+
+@state("running state written", "the state of a request is written when its block 0 is history")
+def _state_written(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Write) or 0 not in m.op.blocks or m.op.groups is None:
+        return False
+    view = m.was(m.op.request)
+    if view is None or view.status is not RequestStatus.ACTIVE or not m.complete(0, view.history):
+        return False
+    return any(group in m.after.observation.groups and m.is_state(group) for group in m.op.groups)
+
+
+@state("running state evicted", "the state of a suspended request with history is evicted")
+def _state_evicted(m: Moment) -> bool:
+    return any(_is_running(m, move.before) for move in m.evicted)
+
+
+@state("running state back", "the state of a request with history comes back to the GPU")
+def _state_back(m: Moment) -> bool:
+    return any(_is_running(m, move.before) and move.after.level is Level.GPU for move in m.moved)
+
+
+def _is_running(m: Moment, page: PageView) -> bool:
+    if page.tokens is not None or not m.is_state(page.group):
+        return False
+    views = [m.was(ref.request) for ref in page.refs]
+    return any(view is not None and m.complete(0, view.history) for view in views)
