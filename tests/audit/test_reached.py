@@ -1,0 +1,173 @@
+"""Named states are recognised where they are reached and nowhere else, and random lifecycles reach every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from kvspec.audit import rare_stories as stories
+from kvspec.audit.drawing import STREAMS, Draw
+from kvspec.audit.lifecycles import generate
+from kvspec.audit.managers import Profile, random_manager
+from kvspec.audit.reached import STATES, Reached, reached_by, state, watched
+from kvspec.audit.workload import Chooser
+from kvspec.cli.main import app
+from kvspec.harness.replay import Named
+from kvspec.harness.systems import find_system, setup_for
+from kvspec.language.loader import read_bytes
+from kvspec.system import Setup
+
+REFERENCE = Named("kvref", find_system("kvref"))
+
+HEAD = "kvspec: 1\nname: one\nmanager:\n"
+SPARSE = "  layers: [{name: main, buffers: [{role: key, bytes: 64, sparse: true}]}]\n"
+DENSE = "  layers: [{name: main, buffers: [{role: key, bytes: 64}]}]\n"
+NEAR = "  layers: [{name: near, sliding_window: 1, buffers: [{role: key, bytes: 64}]}]\n"
+STATE = "  layers: [{name: kv, buffers: [{role: key, bytes: 64}]}, {name: ssm, kind: ssm, buffers: [{role: state, bytes: 48}]}]\n"
+
+
+def manager(layers: str, tpb: int, *slots: int) -> str:
+    """A manager with so many slots on the GPU, the host and the disk."""
+    levels = ", ".join(f"{{kind: {kind}, slots: {n}}}" for kind, n in zip(("gpu", "host", "disk"), slots, strict=False))
+    return f"{HEAD}  tokens_per_block: {tpb}\n  levels: [{levels}]\n{layers}streams: [exec, side]\nsteps:\n"
+
+
+def steps(*lines: str) -> str:
+    return "".join(f"  - {line}\n" for line in lines)
+
+
+GROWN = ("create: r", "resume: r", "resize: {request: r, capacity: 2, history: 2}")
+ON_HOST = ("seed_prefix: {tokens: [1], level: host}", "take_slots: {level: host, count: all, as: full}")
+STALE = ("create: r", "resume: r", "resize: {request: r, capacity: 3}", "resize: {request: r, history: 3}")
+MATCHED = ("seed_prefix: {tokens: [1], level: disk}", "create: {request: r, tokens: [1]}")
+
+CASES: dict[str, str] = {
+    "offload evicts": manager(SPARSE, 1, 3, 2)
+    + steps(*GROWN, "seed_prefix: {tokens: [1, 2], level: host}", "offload: {request: r, blocks: [0]}"),
+    "cascade, drop above": manager(DENSE, 1, 2, 1)
+    + steps(*ON_HOST, "seed_prefix: {tokens: [1, 2], level: gpu}", "evict: {level: gpu, pages: 1}"),
+    "commit stops, refused": manager(DENSE, 1, 4, 4)
+    + steps(
+        "seed_prefix: {tokens: [1, 2], level: host}",
+        *GROWN,
+        "fail_copy: {direction: onboard, call: 2}",
+        "commit: {request: r, tokens: [1, 2]}",
+    ),
+    "prefetch, disk to GPU": manager(DENSE, 1, 2, 1, 1) + steps(*MATCHED, "prefetch: {request: r, level: gpu}"),
+    "prefetch, disk to host": manager(DENSE, 1, 2, 1, 1) + steps(*MATCHED, "prefetch: {request: r, level: host}"),
+    "prefetch refused": manager(DENSE, 1, 2, 1, 1)
+    + steps(*MATCHED, "fail_copy: {direction: onboard}", "prefetch: {request: r, level: gpu}"),
+    "kept stale evicted": manager(NEAR, 1, 4, 2) + steps(*STALE, "evict: {level: gpu, pages: 1}"),
+    "rebase, droppable dense": manager(DENSE, 1, 4, 1)
+    + steps(
+        "seed_prefix: {tokens: [1], level: gpu}",
+        "create: r",
+        "resume: {request: r, decode: true}",
+        "resize: {request: r, capacity: 1}",
+        "commit: {request: r, tokens: [1]}",
+    ),
+    "close, reads to come": manager(DENSE, 1, 4, 1)
+    + steps(*GROWN, "gate: {stream: side, as: g}", "record_read: {request: r, stream: side}", "close: r"),
+    "running state back": manager(STATE, 1, 4, 1)
+    + steps(*GROWN, "suspend: r", "evict: {level: gpu, group: ssm, pages: 1}", "resume: r"),
+}
+
+
+def reached_in(text: str) -> Reached:
+    loaded = read_bytes(Path("one.yaml"), text.encode())
+    assert not loaded.problems, loaded.problems
+    return reached_by([(setup_for(one, {}), [step.op for step in one.steps]) for one in loaded.scenarios], REFERENCE)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_state_is_recognised_at_the_last_step_and_not_before(name: str) -> None:
+    text = CASES[name]
+    assert reached_in(text).of(name) == 1
+    without = text[: text.rindex("  - ")]
+    assert reached_in(without).of(name) == 0
+
+
+def test_a_read_that_has_run_is_not_to_come() -> None:
+    text = CASES["close, reads to come"].replace("  - close: r\n", "  - open: g\n  - close: r\n")
+    assert reached_in(text).of("close, reads to come") == 0
+
+
+def test_a_count_is_kept_by_verb_and_result() -> None:
+    reached = reached_in(CASES["commit stops, refused"])
+    assert reached.counts["commit stops, refused", "commit", "copy_failed"] == 1
+    assert reached.verbs("commit stops, refused") == {"commit": 1}
+    assert "offload evicts" in reached.never and "commit stops, refused" not in reached.never
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(ValueError, match="two states"):
+        state("promotion", "again")(lambda moment: True)
+
+
+def test_watching_changes_no_lifecycle() -> None:
+    reached = Reached()
+    for seed in range(6):
+        plain = generate(seed, 40, REFERENCE, Profile())
+        assert generate(seed, 40, watched(REFERENCE, reached), Profile()) == plain
+    assert reached.steps == 6 * 40
+
+
+@pytest.mark.parametrize("verb", ["fuzz", "reached"])
+def test_the_table_names_every_state_and_those_that_were_never_reached(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text(CASES["prefetch, disk to host"])
+    args = ["--seeds", "1", "--steps", "1", "--jobs", "1"] if verb == "fuzz" else [str(path)]
+    result = CliRunner().invoke(app, [verb, *args])
+    assert result.exit_code == 0
+    for name in STATES:
+        assert f" {name} " in result.output
+    assert "never reached: offload evicts: a bare offload that makes room on the host" in result.output
+    assert ("never reached: prefetch, disk to host" in result.output) == (verb == "fuzz")
+
+
+def test_big_lifecycles_are_big() -> None:
+    chooser = Chooser(Random(3), random_manager(Random(3), Profile(big=True)), Profile(big=True))
+    assert max(level.slots or 0 for level in chooser.manager.levels) > 100
+    assert len({token % 2**16 for token in chooser.draw.words}) == 1
+    assert len(set(chooser.draw.words)) == 3
+
+
+AIMS: dict[stories.Story, Sequence[str]] = {
+    stories.offload_evicts: ["offload evicts"],
+    stories.commit_stops: ["commit stops, full", "commit stops, refused"],
+    stories.drop_above: ["cascade, drop above"],
+    stories.given_up: ["given up, evicted", "completed, kept, evicted"],
+    stories.kept_stale: ["kept stale evicted", "prefetch, kept stale"],
+    stories.path_leaves: ["path removed"],
+    stories.prefetch_from_disk: ["prefetch, disk to GPU", "prefetch, disk to host", "prefetch refused", "prefetch evicts"],
+    stories.refused_growth: ["growth refused", "commit's growth refused"],
+    stories.rebase_dense: ["rebase, droppable dense"],
+    stories.commit_past_window: ["stale written, commit"],
+    stories.seed_under_gates: ["seed evicts, gates"],
+    stories.stale_by_two: ["stale by two, gates"],
+    stories.reads_to_come: ["close, reads to come", "suspend, reads to come", "read after close"],
+    stories.running_state: ["running state written", "running state evicted", "running state back"],
+}
+
+
+@pytest.mark.parametrize("story", AIMS, ids=lambda story: story.__name__)
+def test_a_story_comes_to_what_it_aims_at(story: stories.Story) -> None:
+    reached = Reached()
+    for seed in range(400):
+        rng = Random(seed)
+        manager = random_manager(rng, Profile())
+        system = watched(REFERENCE, reached).factory(Setup(manager, STREAMS))
+        for op in story(Draw(rng, manager), system.observe()) or ():
+            system.apply(op)
+            system.observe()
+        if all(reached.of(name) for name in AIMS[story]):
+            return
+    assert not [name for name in AIMS[story] if not reached.of(name)]
+
+
+def test_every_story_aims_at_something_or_goes_by_the_state() -> None:
+    assert set(stories.STORIES) - set(AIMS) == {stories.bring_up}
