@@ -61,6 +61,12 @@ def test_a_system_that_ends_its_process_is_told_of_without_a_traceback() -> None
     assert "Traceback" not in result.output
 
 
+def test_a_big_lifecycle_is_big_again_when_it_is_reproduced() -> None:
+    result = fuzz("--seeds", "1", "--steps", "3", "--profile", "big", "--system", "tests.audit.hoarders:KeepsSlots")
+    assert result.exit_code == 1
+    assert "--profile big" in " ".join(result.output.split())
+
+
 def test_lifecycles_that_a_device_cannot_go_through_are_counted_apart() -> None:
     result = fuzz("--seeds", "3", "--steps", "10", "--system", "tests.audit.mortal:Limited")
     assert result.exit_code == 2

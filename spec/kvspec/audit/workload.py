@@ -70,7 +70,7 @@ class Chooser:
     def finish(self, seen: Observation) -> list[ops.Operation]:
         """The operations that let go of everything: gates, slots, requests, batches."""
         draw = self.draw
-        last: list[ops.Operation] = [op for op in draw.queue if isinstance(op, ops.RecordRead | ops.EndCapture)]
+        last: list[ops.Operation] = [op for op in draw.queue if isinstance(op, ops.RecordRead | ops.EndCapture | ops.GiveSlots)]
         if draw.captured is not None and not any(isinstance(op, ops.EndCapture) for op in last):
             last.append(batch_moves.end_capture(draw))
         last += [ops.OpenGate.model_validate({"as": gate}) for gate in draw.gates]
