@@ -1,4 +1,4 @@
-"""``kvspec mutants``: every named break of the implementation must be noticed by a scenario."""
+"""``kvspec mutants``: every named break of the implementation must be noticed by a scenario; breaks drawn at random, too."""
 
 from __future__ import annotations
 
@@ -42,9 +42,36 @@ def mutants(
     max_pool_bytes: Annotated[
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
+    random: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Instead of the named breaks: N that are drawn from a source.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --random: which are drawn.")] = 0,
+    package: Annotated[
+        str, typer.Option(help="With --random: what they are drawn from: kvgpu, kvref, harness, or a package.")
+    ] = "kvgpu",
+    lifecycles: Annotated[int, typer.Option(min=0, help="With --random: so many random lifecycles besides.")] = 0,
+    tests: Annotated[
+        list[Path] | None, typer.Option(help="With --random: files or folders of tests besides; for the harness its own.")
+    ] = None,
+    pick: Annotated[str | None, typer.Option(metavar="3,10-19", help="With --random: only these of the N.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="With --random: begin nothing new after so long.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="With --random: a JSON line each into this file; what it has already is not tried again.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="With --json: what survived is tried again.")] = False,
 ) -> None:
-    """Break the implementation in every named way: exit 0 if scenarios notice all, 1 if a break survives."""
+    """Break the implementation in every named way, or in random ones: exit 0 if scenarios notice all, 1 if a break survives."""
     import os
+
+    if random is not None:
+        from kvspec.cli.random_mutants import Asked, random_mutants
+
+        if only or fences or guards or every or write:
+            refuse("--only, --fences, --guards, --all and --write are for named breaks: leave them out with --random")
+        asked = Asked(package, random, seed, system, against, lifecycles, tests or [], pick, seconds, json, again, jobs)
+        random_mutants(asked, chosen_scenarios(paths, expression, max_pool_bytes), max_pool_bytes)
+    if tests or pick or seconds is not None or json or again or lifecycles:
+        refuse("--lifecycles, --tests, --pick, --seconds, --json and --again are for breaks drawn at random: expected --random N")
 
     from rich.console import Console
 

@@ -1,0 +1,292 @@
+"""``kvspec mutants --random N``: breaks that are drawn from a package's source, and which scenario notices each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from kvspec.cli.run import found_system, must_be_writable, refuse
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from rich.console import Console
+
+    from kvspec.audit.mutant_drawing import Drawn
+    from kvspec.audit.random_mutants import Baseline, Campaign, Report
+    from kvspec.scenario import Scenario
+
+HARNESS = "kvspec.harness"
+PACKAGES = {"harness": HARNESS}
+"""Short names."""
+HARNESS_TESTS = (
+    *(f"tests/harness/test_{name}.py" for name in ("corpora", "order", "replay", "run", "tampering")),
+    *("tests/adapter", "tests/language/test_cli.py", "tests/audit/test_mutants.py", "tests/audit/test_vacuity.py"),
+)
+"""What the harness is held against besides the scenarios: what must fail must still fail."""
+OPTIONS = {"device": "sim"}
+FILE = "breaks drawn at random"
+"""What the first line of a file of results says that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says."""
+
+    package: str
+    count: int
+    seed: int
+    system: str
+    against: str
+    lifecycles: int
+    tests: list[Path]
+    pick: str | None
+    seconds: float | None
+    file: Path | None
+    again: bool
+    jobs: int | None
+
+
+def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: int) -> NoReturn:
+    """Try breaks drawn at random; leaves with 0 if all are noticed or known to be equivalent, else with 1."""
+    from rich.console import Console
+
+    from kvspec.audit.cases import Setting
+    from kvspec.audit.changed_import import NoPackage
+    from kvspec.audit.forks import can_fork
+    from kvspec.audit.mutant_drawing import KnownError, draw, fingerprint, load_known, sources_of, stale
+    from kvspec.audit.random_mutants import Campaign
+
+    if not can_fork():
+        refuse("--random needs a system that forks processes, such as Linux")
+    if asked.again and asked.file is None:
+        refuse("--again tries again what survived in the file of --json: name it")
+    package = PACKAGES.get(asked.package, asked.package)
+    for name in (asked.system, asked.against):
+        found_system(name)
+    try:
+        known = load_known()
+        sources = sources_of(package, known)
+    except (NoPackage, KnownError) as error:
+        refuse(str(error))
+    drawn = _picked(draw(sources, asked.seed, asked.count), asked)
+    head = {"file": FILE, "package": package, "seed": asked.seed, "source": fingerprint(sources)}
+    before = [] if asked.file is None else _read(asked.file, head, asked.again, drawn)
+    have = {report.index for report in before}
+    setting = Setting(package, asked.system, asked.against, OPTIONS, asked.lifecycles)
+    campaign = Campaign(
+        setting,
+        sources,
+        [one for one in drawn if one.index not in have],
+        known,
+        [(scenario.position.path, scenario.index) for scenario in scenarios],
+        _tests(asked, package),
+        asked.jobs or os.cpu_count() or 1,
+        asked.seconds,
+        max_pool_bytes,
+    )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 200)  # a log has no edge
+    start = time.monotonic()
+    reports, stopped = _run(campaign, asked.file, head, console) if campaign.drawn else ([], "")
+    reports = sorted([*before, *reports], key=lambda report: report.index)
+    wrong = _show(console, reports)
+    for entry in stale(known, sources, package):
+        console.print(f"equivalent.yaml: no such change any more: {entry.file}: {entry.line}: {entry.change}", style="red")
+        wrong = True
+    missing = [one.index for one in drawn if one.index not in {report.index for report in reports}]
+    console.print(_summary(reports, f"{package}, seed {asked.seed}"), f"({time.monotonic() - start:.0f} s)", soft_wrap=True)
+    if missing:
+        console.print(f"{stopped or 'out of time'}: not tried: --pick {ranges(missing)}", style="red", soft_wrap=True)
+    raise typer.Exit(1 if wrong or stopped or missing else 0)
+
+
+def _picked(drawn: list[Drawn], asked: Asked) -> list[Drawn]:
+    if asked.pick is None:
+        return drawn
+    wanted: set[int] = set()
+    for part in asked.pick.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            refuse(f"--pick {asked.pick}: expected numbers and ranges, such as 3,10-19")
+        wanted.update(range(int(match[1]), min(int(match[2] or match[1]), asked.count) + 1))
+    chosen = [one for one in drawn if one.index in wanted]
+    if not chosen:
+        refuse(f"--pick {asked.pick}: none of these is among the {len(drawn)} that are drawn: 0 to {len(drawn) - 1}")
+    return chosen
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Ascending numbers as ``--pick`` takes them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _tests(asked: Asked, package: str) -> list[Path]:
+    import importlib.util
+
+    from kvspec.audit.cases import test_files
+
+    paths = asked.tests or ([Path(name) for name in HARNESS_TESTS] if package == HARNESS else [])
+    missing = [path for path in paths if not path.exists()]
+    if missing and not asked.tests:
+        refuse(f"the harness is held against its own tests, there is no {missing[0]}: run this in a clone of the repository")
+    if missing:
+        refuse(f"--tests {missing[0]}: there is no such file or folder")
+    if paths and importlib.util.find_spec("pytest") is None:
+        refuse("tests need pytest, which is not installed: pip install 'kvspec[test]'")
+    return test_files(paths)
+
+
+# ---- the file of results ---------------------------------------------------------------------------------------------
+
+
+def _read(path: Path, head: dict[str, Any], again: bool, drawn: Sequence[Drawn]) -> list[Report]:
+    """The results that a file has already; leaves if it is of something else. A file that is not there is begun."""
+    from kvspec.audit.random_mutants import Outcome, Report
+
+    must_be_writable("--json", path)
+    if not path.exists() or not path.stat().st_size:
+        path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+        return []
+    found: dict[int, Report] = {}
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        first = json.loads(lines[0])
+        for line in lines[1:]:
+            if line.endswith("}"):  # one may have been cut off
+                values = json.loads(line)
+                found[values["index"]] = Report(**{**values, "outcome": Outcome(values["outcome"])})
+    except (ValueError, TypeError, KeyError):
+        refuse(f"--json {path}: has something else in it: name another file")
+    if first != head:
+        refuse(f"--json {path}: has results of another package, seed or source: name another file")
+    if not text.endswith("\n"):
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n")
+    wanted = {one.index for one in drawn}
+    kept = [report for report in found.values() if report.index in wanted]
+    return [report for report in kept if report.outcome.killed or not again]
+
+
+def _run(campaign: Campaign, path: Path | None, head: dict[str, Any], console: Console) -> tuple[list[Report], str]:
+    """The results, each written as it comes, and why there are no more."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from kvspec.audit.random_mutants import Baseline, ServerEnded, run_campaign
+
+    reports: list[Report] = []
+    stopped = ""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            bar = progress.add_task("measuring", total=len(campaign.drawn))
+            for said in run_campaign(campaign):
+                if isinstance(said, Baseline):
+                    _must_be_green(said)
+                    console.print(f"{said.cases} cases measured with nothing changed ({said.seconds:.0f} s)", style="dim")
+                    progress.update(bar, description="trying")
+                    continue
+                reports.append(said)
+                progress.update(bar, advance=1)
+                if path is not None:
+                    with path.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(said)) + "\n")
+    except KeyboardInterrupt:
+        stopped = "stopped early"
+    except ServerEnded as error:
+        stopped = str(error)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return reports, stopped
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _must_be_green(baseline: Baseline) -> None:
+    if baseline.red:
+        name, why = baseline.red[0]
+        refuse(f"{len(baseline.red)} of {baseline.cases} cases fail with nothing changed, the first is {name}: {why}")
+
+
+# ---- what came of it -------------------------------------------------------------------------------------------------
+
+
+def _show(console: Console, reports: Sequence[Report]) -> bool:
+    """Print all, what is noticed first and briefly. Whether something is wrong."""
+
+    def line(text: str, style: str = "") -> None:
+        console.print(text, style=style, markup=False, soft_wrap=True)
+
+    for report in reports:
+        if report.outcome.killed:
+            how = "" if report.outcome.value == "noticed" else f" ({report.outcome.value})"
+            line(f"noticed {report.index}: {_place(report)}: {report.what}: by {report.by}: {report.text}{how}", "dim")
+    equal = [report for report in reports if report.equivalent is not None and not report.outcome.killed]
+    for report in equal:
+        line(f"equivalent {report.index}: {_place(report)}: {report.what}: {report.equivalent}")
+    wrong = False
+    for report in reports:
+        if report.equivalent is not None and report.outcome.killed:
+            line(
+                f"not equivalent {report.index}: {_place(report)}: {report.what}: noticed by {report.by}: mend equivalent.yaml",
+                "red",
+            )
+            wrong = True
+        if not _survives(report):
+            continue
+        wrong = True
+        line(f"survives {report.index}: {_place(report)}: {report.what}", "red")
+        line(f"    before: {report.before}")
+        line(f"    after:  {report.after}")
+        line(f"    {_tried(report)}")
+    return wrong
+
+
+def _survives(report: Report) -> bool:
+    return not report.outcome.killed and report.equivalent is None
+
+
+def _place(report: Report) -> str:
+    return f"{report.file}:{report.line}" + (f" in {report.function}" if report.function else "")
+
+
+def _tried(report: Report) -> str:
+    lifecycles = f", {report.lifecycles} random lifecycles" if report.lifecycles else ""
+    if report.reached is None:
+        return f"executed when it is imported: {report.ran} cases tried{lifecycles}"
+    if report.reached == 0:
+        return f"not reached: no case executes it{lifecycles}"
+    return f"executed by {report.reached} cases, all tried{lifecycles}"
+
+
+def _summary(reports: Sequence[Report], of: str) -> str:
+    ways = Counter(report.outcome.value for report in reports if report.outcome.killed)
+    survivors = [report for report in reports if _survives(report)]
+    unreached = sum(report.reached == 0 for report in survivors)
+    equal = sum(report.equivalent is not None for report in reports)
+    details = "".join(f", {count} {way}" for way, count in ways.items() if way != "noticed")
+    return (
+        f"{len(reports)} breaks of {of}: {sum(ways.values())} noticed{details}, {len(survivors)} survived "
+        f"({unreached} of them not reached), {equal} equivalent"
+    )
