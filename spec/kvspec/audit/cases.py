@@ -161,17 +161,17 @@ def _replayed(scenario: Scenario, setting: Setting) -> str:
 
 
 def _lifecycle(seed: int, setting: Setting) -> str:
-    from kvspec.audit.lifecycles import generate, run
+    from kvspec.audit.lifecycles import hunt
     from kvspec.audit.managers import Profile
-    from kvspec.harness.difference import Verdict
     from kvspec.harness.replay import Named
     from kvspec.harness.systems import find_system
 
     system, against = (Named(name, find_system(name)) for name in (setting.system, setting.against))
-    result = run(generate(seed, setting.steps, against, Profile()), system, against, setting.options)
-    if result.verdict is not Verdict.FAILED or result.failure is None:
+    found = hunt(seed, setting.steps, system, against, setting.options, Profile()).found
+    if found is None or found.result.failure is None:
         return ""
-    return f"step {result.failure.step}, {result.failure.verb}: {result.failure.differences[0].subject}"
+    failure = found.result.failure
+    return f"step {failure.step}, {failure.verb}: {failure.differences[0].subject}"
 
 
 class _Watch:
