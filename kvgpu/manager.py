@@ -247,12 +247,13 @@ class Manager:
             request.acknowledged = version
             return True
 
-    def bind_row(self, request: Request, row: int) -> None:
-        """Give a row to a request in no batch (R6.6)."""
+    def bind_row(self, request: Request, row: int | None) -> None:
+        """Give a row to a request in no batch, or, with ``None``, take it away again (R6.6)."""
         with self._lock.exclusive():
             self._own(request)
-            if request.closed or row < 0 or request.batch is not None:
-                why = "it is closed" if request.closed else f"row {row} is negative" if row < 0 else "it is in a batch"
+            negative = row is not None and row < 0
+            if request.closed or negative or request.batch is not None:
+                why = "it is closed" if request.closed else f"row {row} is negative" if negative else "it is in a batch"
                 raise LogicError(f"bind_row of {request.name}: {why}")
             request.row = row
             self._core.renew(request)

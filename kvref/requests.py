@@ -208,9 +208,9 @@ def wait_snapshot(state: State, op: ops.WaitSnapshot) -> tuple[State, None]:
 
 
 def bind_row(state: State, op: ops.BindRow) -> tuple[State, None]:
-    """R6.6: give a row to a request in no batch. The version is newer even if the row is the same (R6.4)."""
+    """R6.6: give a row to a request in no batch, or none. The version is newer even if the row is the same (R6.4)."""
     r = live(state, op.request)
-    if op.row < 0:
+    if op.row is not None and op.row < 0:
         raise logic(f"row {op.row} is negative")
     if batch_of(state, r) is not None:
         raise logic(f"request {r.name!r} is a member of a batch, which gives it its row: remove it first")

@@ -181,11 +181,11 @@ class WaitSnapshot(Operation):
 
 
 class BindRow(_OfRequest):
-    """Give a row to a request in no batch (R6.6)."""
+    """Give a row to a request in no batch, or, with ``None``, take it away again (R6.6)."""
 
     verb: ClassVar[str] = "bind_row"
     bare: ClassVar[str | None] = None
-    row: int
+    row: int | None
 
 
 class IsSparse(Operation):

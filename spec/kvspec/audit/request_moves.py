@@ -143,7 +143,7 @@ def request_small(draw: Draw, seen: Observation) -> ops.Operation | None:
     if roll == 1 and draw.snapshots:
         return ops.Acknowledge(request=name, version=draw.rng.choice(["latest", *draw.snapshots]))
     if roll == 2:
-        return ops.BindRow(request=name, row=draw.rng.randint(-1, 3))
+        return ops.BindRow(request=name, row=draw.rng.choice((None, -1, 0, 1, 2, 3)))
     if roll == 3:
         label = draw.label("snap")
         draw.snapshots.append(label)
