@@ -1,6 +1,7 @@
-"""A DLPack 1.0 capsule over memory that NumPy cannot hand out itself: memory of a GPU.
+"""DLPack capsules over memory that NumPy cannot hand out itself: memory of a GPU, and, for older consumers, read-only memory.
 
-Only versioned capsules are made: the older form cannot say that memory is read-only.
+A consumer that knows DLPack 1.0 gets a versioned capsule, which says that the memory is read-only. The older form cannot say it;
+what takes that must not write all the same (R8.7).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ VERSION = (1, 0)
 """The DLPack version of the capsules."""
 READ_ONLY = 1
 """The flag of a tensor that must not be written."""
-_NAME = b"dltensor_versioned"
+_NAME, _OLD_NAME = b"dltensor_versioned", b"dltensor"
 _SIGNED = 0
 
 
@@ -50,6 +51,10 @@ class _Managed(ctypes.Structure):
     )
 
 
+class _OldManaged(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter))
+
+
 _alive: dict[int, tuple[object, ...]] = {}
 """What each tensor handed out keeps alive, by the address of its structure, until its consumer deletes it."""
 
@@ -69,18 +74,21 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _De
 
 def _gone(capsule: int) -> None:
     # A consumer that took the tensor renamed the capsule, and deletes the tensor itself.
-    if _is_valid(capsule, _NAME):
-        _forget(_pointer(capsule, _NAME))
+    for name in (_NAME, _OLD_NAME):
+        if _is_valid(capsule, name):
+            _forget(_pointer(capsule, name))
 
 
 _capsule_gone = _Destructor(_gone)
 
 
-def signed_capsule(address: int, shape: Sequence[int], bits: int, device: tuple[int, int], owner: object) -> Any:
+def signed_capsule(
+    address: int, shape: Sequence[int], bits: int, device: tuple[int, int], owner: object, *, versioned: bool = True
+) -> Any:
     """A capsule of a read-only, C-contiguous tensor of signed integers.
 
     ``address``: of its first byte. ``bits``: of an element. ``device``: DLPack's device type and number.
-    ``owner``: what stays alive for as long as a consumer holds the tensor.
+    ``owner``: what stays alive for as long as a consumer holds the tensor. ``versioned``: of DLPack 1.0; else of the older form.
     """
     ndim = len(shape)
     dims = (ctypes.c_int64 * ndim)(*shape)
@@ -89,22 +97,21 @@ def signed_capsule(address: int, shape: Sequence[int], bits: int, device: tuple[
     for axis in reversed(range(ndim)):
         steps[axis] = step
         step *= shape[axis]
-    managed = _Managed(
-        major=VERSION[0],
-        minor=VERSION[1],
-        deleter=_delete,
-        flags=READ_ONLY,
-        tensor=_Tensor(
-            data=address,
-            device_type=device[0],
-            device_id=device[1],
-            ndim=ndim,
-            code=_SIGNED,
-            bits=bits,
-            lanes=1,
-            shape=ctypes.addressof(dims),
-            strides=ctypes.addressof(steps),
-        ),
+    tensor = _Tensor(
+        data=address,
+        device_type=device[0],
+        device_id=device[1],
+        ndim=ndim,
+        code=_SIGNED,
+        bits=bits,
+        lanes=1,
+        shape=ctypes.addressof(dims),
+        strides=ctypes.addressof(steps),
     )
+    managed: _Managed | _OldManaged
+    if versioned:
+        managed = _Managed(major=VERSION[0], minor=VERSION[1], deleter=_delete, flags=READ_ONLY, tensor=tensor)
+    else:
+        managed = _OldManaged(tensor=tensor, deleter=_delete)
     _alive[ctypes.addressof(managed)] = (owner, managed, dims, steps)
-    return _new(ctypes.addressof(managed), _NAME, _capsule_gone)
+    return _new(ctypes.addressof(managed), _NAME if versioned else _OLD_NAME, _capsule_gone)

@@ -106,7 +106,7 @@ class ExportedArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule, flagged read-only.
+        """A DLPack capsule, flagged read-only if the consumer knows DLPack 1.0 (``max_version``); it never may write (R8.7).
 
         ``stream``: the consumer's stream, ordered after the publication. Without one, a GPU's consumer uses the default stream;
         on the simulated device the consumer is the CPU itself, for which the publication must have run. -1: no ordering.
@@ -116,14 +116,14 @@ class ExportedArray:
             raise BufferError(
                 f"this table is on device {self.__dlpack_device__()} and is never copied to {tuple(dl_device)}: import it there"
             )
-        if max_version is None or max_version < dlpack.VERSION:
-            raise BufferError("this table is read-only, which only DLPack 1.0 can say: ask with max_version=(1, 0) or higher")
         if copy:
             raise BufferError("this table is exported without a copy only: import it, then copy it where you need it")
         self._order_consumer(stream)
-        if self._on_host:
+        versioned = max_version is not None and tuple(max_version) >= dlpack.VERSION
+        if self._on_host and versioned:
             return self._host_view().__dlpack__(max_version=max_version)
-        return dlpack.signed_capsule(self.address, self.shape, 8 * self.dtype.itemsize, self.__dlpack_device__(), self._storage)
+        bits, device = 8 * self.dtype.itemsize, self.__dlpack_device__()
+        return dlpack.signed_capsule(self.address, self.shape, bits, device, self._storage, versioned=versioned)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

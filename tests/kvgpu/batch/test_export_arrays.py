@@ -85,20 +85,54 @@ def test_copies_are_refused() -> None:
         table.__dlpack__(max_version=(1, 0), dl_device=(dlpack.CUDA, 0), copy=False)
     with pytest.raises(BufferError, match="without a copy only"):
         table.__dlpack__(max_version=(1, 0), copy=True)
-    with pytest.raises(BufferError, match="max_version"):
-        table.__dlpack__()
     with pytest.raises(ValueError, match=r"[Uu]nable to avoid copy"):
         table.__array__(np.dtype(np.int64), copy=False)
+
+
+class OldConsumer:
+    """Asks as consumers did before DLPack 1.0: with no version."""
+
+    def __init__(self, table: ExportedArray) -> None:
+        self.table = table
+
+    def __dlpack__(self, stream: object = None, **_: object) -> object:
+        return self.table.__dlpack__(stream=stream)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.table.__dlpack_device__()
+
+
+def test_a_consumer_that_names_no_version_gets_the_same_memory() -> None:
+    import torch
+
+    device = SimDevice()
+    storage = storage_with_words(device)
+    table = table_of(storage, device.record(storage.stream, "published"))
+    alive = weakref.ref(storage)
+    seen = torch.from_dlpack(OldConsumer(table))
+    old = np.from_dlpack(OldConsumer(table))
+    assert seen.tolist() == old.tolist() == [[0, 1, 2], [3, 4, -1]]
+    assert seen.data_ptr() == old.ctypes.data == table.address
+    assert '"dltensor"' in repr(table.__dlpack__())
+    assert '"dltensor"' in repr(table.__dlpack__(max_version=(0, 8)))
+    assert '"dltensor_versioned"' in repr(table.__dlpack__(max_version=(1, 2)))
+    del storage, table
+    gc.collect()
+    assert seen.tolist() == [[0, 1, 2], [3, 4, -1]]
+    del seen, old
+    gc.collect()
+    assert alive() is None
 
 
 class Foreign:
     """A producer over memory that NumPy does not own, as a GPU's is."""
 
-    def __init__(self, words: np.ndarray, owner: object) -> None:
-        self.words, self.owner = words, owner
+    def __init__(self, words: np.ndarray, owner: object, versioned: bool) -> None:
+        self.words, self.owner, self.versioned = words, owner, versioned
 
     def __dlpack__(self, **_: object) -> object:
-        return dlpack.signed_capsule(self.words.ctypes.data, self.words.shape, 32, (dlpack.CPU, 0), self.owner)
+        where, shape = self.words.ctypes.data, self.words.shape
+        return dlpack.signed_capsule(where, shape, 32, (dlpack.CPU, 0), self.owner, versioned=self.versioned)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (dlpack.CPU, 0)
@@ -108,11 +142,12 @@ class Owner:
     pass
 
 
-def test_own_capsules_keep_their_owner_until_the_consumer_is_gone() -> None:
+@pytest.mark.parametrize("versioned", [True, False])
+def test_own_capsules_keep_their_owner_until_the_consumer_is_gone(versioned: bool) -> None:
     words = np.arange(12, dtype=np.int32).reshape(3, 4)
     owner = Owner()
     alive = weakref.ref(owner)
-    foreign = Foreign(words, owner)
+    foreign = Foreign(words, owner, versioned)
     seen = np.from_dlpack(foreign)
     del owner, foreign
     gc.collect()
@@ -124,10 +159,11 @@ def test_own_capsules_keep_their_owner_until_the_consumer_is_gone() -> None:
     assert alive() is None
 
 
-def test_own_capsules_that_nobody_takes_are_given_back() -> None:
+@pytest.mark.parametrize("versioned", [True, False])
+def test_own_capsules_that_nobody_takes_are_given_back(versioned: bool) -> None:
     owner = Owner()
     alive = weakref.ref(owner)
-    capsule = dlpack.signed_capsule(0, (0,), 8, (dlpack.CPU, 0), owner)
+    capsule = dlpack.signed_capsule(0, (0,), 8, (dlpack.CPU, 0), owner, versioned=versioned)
     del owner
     gc.collect()
     assert alive() is not None
