@@ -93,6 +93,9 @@ def _iterate(run: Run, op: ops.Iterate) -> dict[str, str]:
     group = names.table_group(op.group)
     accepted = {entry.request: entry.accept for entry in op.requests}
 
+    def connector(prepared: executor.Prepared) -> bool:
+        return accepted[prepared.request.name]
+
     def read(turn: executor.Turn) -> None:
         if group is None:  # no group has a table
             return
@@ -102,7 +105,7 @@ def _iterate(run: Run, op: ops.Iterate) -> dict[str, str]:
         run.marks.user_work(turn.stream)
 
     # A scenario's request that resumes without a stream gets `exec` (R3.2).
-    turns = executor.Executor(run.manager, batch, stream, read, accepted.__getitem__, first_stream=names.stream("exec"))
+    turns = executor.Executor(run.manager, batch, stream, read, connector, first_stream=names.stream("exec"))
     with _publication(run, batch, stream):
         fates = turns.iterate(scheduled, op.layers)
     return {name: fate.value for name, fate in fates.items()}

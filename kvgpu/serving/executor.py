@@ -14,7 +14,7 @@ from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
 from kvgpu.errors import InvalidArgument, LogicError
 from kvgpu.manager import Manager
-from kvgpu.requests.request import Request
+from kvgpu.requests.request import Request, Snapshot
 from kvspec.observation import BAD
 
 Int64 = npt.NDArray[np.int64]
@@ -72,13 +72,30 @@ class _Before:
     shows: tuple[object, ...] | None
 
 
-Connector: TypeAlias = Callable[[str], bool]
-"""Accepts or refuses a request, by name, that has been prepared (R11.5). Called without the manager's lock."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that has been prepared, as the connector is asked about it."""
+
+    manager: Manager
+    request: Request
+
+    def snapshots(self) -> dict[str, Snapshot]:
+        """By layer group, where its pages are (R6.1): slot and level of each block, and the fence after which a page may be read.
+
+        All of one moment, and of one beam row, as batches have. Order a stream that reads the pages after their readiness with
+        ``manager.wait_snapshot``; their bytes are in ``manager.pool_memory``.
+        """
+        with self.manager.exclusive():
+            return {group.name: self.manager.snapshot(self.request, group.number) for group in self.manager.layout.groups}
+
+
+Connector: TypeAlias = Callable[[Prepared], bool]
+"""Accepts or refuses a request that has been prepared (R11.5). Called without the manager's lock."""
 Consumer: TypeAlias = Callable[[Turn], None]
 """Submits the device work that reads the tables, on the turn's stream; it need not wait for the publication, nor record reads."""
 
 
-def accept_all(_name: str) -> bool:
+def accept_all(_prepared: Prepared) -> bool:
     """The connector that refuses nothing."""
     return True
 
@@ -121,8 +138,9 @@ class Executor:
         self._check(scheduled, layers)
         before = {entry.request.name: _before(self._manager, entry) for entry in scheduled}
         fates = {entry.request.name: Fate.RAN if self._prepare(entry) else Fate.WAITING for entry in scheduled}
-        for name, fate in fates.items():
-            if fate is Fate.RAN and not self._connector(name):
+        for entry in scheduled:
+            name = entry.request.name
+            if fates[name] is Fate.RAN and not self._connector(Prepared(self._manager, entry.request)):
                 fates[name] = Fate.REFUSED
         for entry in scheduled:
             if fates[entry.request.name] is not Fate.RAN:

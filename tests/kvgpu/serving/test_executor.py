@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -14,8 +15,8 @@ from kvgpu.device.sim import SimDevice
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from kvgpu.locks import Mode, Moment
 from kvgpu.manager import Manager
-from kvgpu.requests.request import Request
-from kvgpu.serving.executor import Executor, Fate, Scheduled, Turn, admit_generation, dense_offsets
+from kvgpu.requests.request import Request, Snapshot
+from kvgpu.serving.executor import Executor, Fate, Prepared, Scheduled, Turn, admit_generation, dense_offsets
 from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 SPARSE = (BufferConfig(role="key", bytes=64, sparse=True), BufferConfig(role="value", bytes=64, sparse=True))
@@ -42,7 +43,13 @@ class Scene:
     turns: list[Turn] = field(default_factory=list)
 
     def executor(self, refuses: str = "") -> Executor:
-        return Executor(self.manager, self.batch, self.stream, self.turns.append, lambda name: name not in refuses.split())
+        return Executor(
+            self.manager,
+            self.batch,
+            self.stream,
+            self.turns.append,
+            lambda prepared: prepared.request.name not in refuses.split(),
+        )
 
 
 @pytest.fixture
@@ -128,9 +135,9 @@ def test_a_refused_request_that_is_as_it_was_has_its_old_version(scene: Scene) -
 def test_the_connector_is_asked_for_prepared_requests_alone_and_without_the_lock(scene: Scene) -> None:
     asked: list[str] = []
 
-    def connector(name: str) -> bool:
+    def connector(prepared: Prepared) -> bool:
         # Another thread may use the manager meanwhile; if this one had the lock, that would never end.
-        thread = threading.Thread(target=lambda: asked.append(f"{name} {len(scene.manager.requests())}"))
+        thread = threading.Thread(target=lambda: asked.append(f"{prepared.request.name} {len(scene.manager.requests())}"))
         thread.start()
         thread.join(60)
         assert not thread.is_alive()
@@ -141,8 +148,37 @@ def test_the_connector_is_asked_for_prepared_requests_alone_and_without_the_lock
     assert asked == ["b 2"]
 
 
+def test_the_connector_sees_where_the_pages_are_and_can_read_them_in_order(scene: Scene) -> None:
+    manager, transfer = scene.manager, scene.manager.device.stream("transfer")
+    main = manager.layout.groups[0]
+    seen: dict[str, dict[str, Snapshot]] = {}
+
+    def connector(prepared: Prepared) -> bool:
+        found = seen[prepared.request.name] = prepared.snapshots()
+        manager.wait_snapshot(found["main"], transfer)
+        for level in (0, 1):  # what a connector that sends the pages away reads
+            slots = found["main"].indices[found["main"].levels == level]
+            source, reads = manager.pool_memory(level, main.pool_groups[level]), manager.slot_reads
+            manager.device.upload(
+                transfer, source, 0, target, 0, 64, partial(reads, level, main.pool_groups[level], slots), "sent away, of a user"
+            )
+        return True
+
+    target = manager.device.allocate("pinned", 64, "sent away")
+    executor = Executor(manager, scene.batch, scene.stream, scene.turns.append, connector)
+    scene.executor().iterate([Scheduled(scene.a, 12, 8)])
+    executor.iterate([Scheduled(scene.a, decode=True), Scheduled(scene.b, 40)])
+    assert seen.keys() == {"a"}, "b is waiting, and nobody is asked about it"
+    assert seen["a"].keys() == {"main", "index"}
+    assert seen["a"]["main"].levels.tolist() == [1, 1, 0]
+    assert seen["a"]["main"].eligible == 2
+    assert seen["a"]["index"].levels.tolist() == [0, 0, 0]
+    for number, group in enumerate(("main", "index")):
+        assert seen["a"][group].indices.tolist() == scene.a.indices(number).tolist()
+
+
 def test_an_error_of_the_connector_ends_the_iteration_before_the_publication(scene: Scene) -> None:
-    def broken(_name: str) -> bool:
+    def broken(_prepared: Prepared) -> bool:
         raise ConnectionError("no peer")
 
     with pytest.raises(ConnectionError, match="no peer"):
