@@ -53,7 +53,7 @@ class Manager:
         self._made = 0
         self._taken = TakenSlots()
         self._capture = Capture(self._core)
-        self._inside = Inside(self._core)
+        self._inside = Inside(self._core, self._capture)
 
     # ---- what it is ------------------------------------------------------------------------------------------------
 
@@ -145,6 +145,7 @@ class Manager:
                 raise InvalidArgument(f"resume of {request.name}: it is decoding, and there is no way back to prefill")
             if request.active:
                 raise LogicError(f"resume of {request.name}: it is active already")
+            self._core.refuse_capture(request, stream or request.stream)
             if stream is not None:
                 self._change_stream(request, stream)
             return lifecycle.resume(self._core, request, request.decoding or bool(decode))
@@ -171,6 +172,7 @@ class Manager:
         with self._lock.exclusive():
             self._live(request)
             committing.check_commit(request, tokens)
+            self._core.refuse_capture(request)
             committing.commit(self._core, request, list(tokens), end)
 
     def stop_committing(self, request: Request) -> None:
@@ -191,6 +193,7 @@ class Manager:
             if request.closed:
                 return
             self._own(request)
+            self._core.refuse_capture(request)
             batch, request.batch, request.row = request.batch, None, None
             committing.close(self._core, request)
             if batch is not None:
@@ -251,12 +254,7 @@ class Manager:
         """Give a row to a request in no batch, or, with ``None``, take it away again (R6.6)."""
         with self._lock.exclusive():
             self._own(request)
-            negative = row is not None and row < 0
-            if request.closed or negative or request.batch is not None:
-                why = "it is closed" if request.closed else f"row {row} is negative" if negative else "it is in a batch"
-                raise LogicError(f"bind_row of {request.name}: {why}")
-            request.row = row
-            self._core.renew(request)
+            lifecycle.bind_row(self._core, request, row)
 
     def record_read(self, request: Request, stream: Stream) -> None:
         """Order later use of all that it has mapped after the reads so far on a stream (R7.7)."""
@@ -264,7 +262,7 @@ class Manager:
             self._active(request, "record_read")
             if request.batch is not None:
                 raise LogicError(f"record_read of {request.name}: it is in batch {request.batch.name}, record the batch's reads")
-            self._capture.refuse(f"record_read of {request.name}")
+            self._capture.refuse(f"record_read of {request.name}", stream)
             recorded_reads.of_request(self._core, request, stream)
 
     # ---- checks ----------------------------------------------------------------------------------------------------
@@ -282,6 +280,7 @@ class Manager:
         self._live(request)
         if not request.active:
             raise LogicError(f"{what} of {request.name}: it is suspended, resume it first")
+        self._core.refuse_capture(request)
 
     def _group(self, group: int) -> None:
         if not 0 <= group < len(self._layout.groups):
@@ -396,7 +395,7 @@ class Manager:
 
     @property
     def capturing(self) -> Stream | None:
-        """The stream in capture."""
+        """The stream in a capture that was begun here (``begin_capture``)."""
         return self._capture.stream
 
     @property
@@ -405,7 +404,7 @@ class Manager:
         return self._inside
 
     def live(self, stream: Stream) -> Stream:
-        """Where work for a stream goes: itself, or, while it is in capture, the stream beside it (R8.8)."""
+        """Where work for a stream goes: itself, or, in a manager's capture, the stream beside it: see ``FenceTable.live``."""
         with self._lock.shared():
             return self._core.fences.live(stream)
 

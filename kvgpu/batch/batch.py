@@ -150,10 +150,16 @@ class Batch:
         if not self._open:
             raise LogicError(f"batch {self.name!r} is closed (R8.2)")
 
-    def _no_capture(self, what: str) -> None:
-        stream = self._manager.capturing
-        if stream is not None:
-            raise LogicError(f"{what} of batch {self.name!r} during the capture on stream {stream.name!r}: end it first (R8.8)")
+    def refuse_capture(self, what: str, stream: Stream, *, members: bool = False) -> None:
+        """``LogicError`` while the manager captures, or while somebody else captures ``stream`` (R8.8).
+
+        ``members``: or the stream of an active member.
+        """
+        streams = {stream.name: stream}
+        for member in self._members if members else ():
+            if member is not None and member.active and member.stream is not None:
+                streams[member.stream.name] = member.stream
+        self._manager.inside.refuse_capture(f"{what} of batch {self.name!r}", streams.values())
 
     # ---- publication (R8.3-R8.7) --------------------------------------------------------------------------------------
 
@@ -176,7 +182,7 @@ class Batch:
         """
         with self._manager.exclusive():
             self._must_be_open()
-            self._no_capture("publish")
+            self.refuse_capture("publish", stream)
             for member in self._members:
                 if member is not None:
                     self._must_fit(member)
@@ -194,7 +200,7 @@ class Batch:
         """Order ``stream`` after the publication. ``LogicError`` while anything is unpublished, and in capture (R8.7)."""
         with self._manager.exclusive():
             published = self._last_publication()
-            self._no_capture("wait_ready")
+            self.refuse_capture("wait_ready", stream)
             self._manager.inside.wait(stream, (published,), "R8.7 wait_ready: the publication")
 
     def page_table(self, group: int) -> ExportedArray:
@@ -250,7 +256,7 @@ class Batch:
         manager = self._manager
         with manager.exclusive():
             self._must_be_open()
-            self._no_capture("record_read")
+            self.refuse_capture("record_read", stream, members=True)
             reads = manager.inside.record(stream, "R7.7 record_read: the reads of the tables so far")
             self.tables.note_reads(reads)
             for member in self._members:
@@ -271,7 +277,7 @@ class Batch:
         manager = self._manager
         with manager.exclusive():
             self._must_be_open()
-            self._no_capture("resize")
+            self.refuse_capture("resize", stream, members=True)
             lengths = batch_lengths(self.name, self._members, self._tokens, capacities, histories)
             results: list[bool | None] = []
             refused: CopyFailed | None = None

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kvgpu.batch import dlpack
 from kvgpu.device.api import Device, Event, Memory, Stream
+from kvgpu.errors import LogicError
 from kvgpu.locks import ManagerLock
 from kvgpu.upload.table_layout import TableLayout
 
@@ -90,9 +91,18 @@ class ExportedArray:
         self._publication()
 
     def order(self, stream: Stream) -> None:
-        """Order later work of ``stream`` after the publication. Raises ``LogicError`` while anything is unpublished (R8.7)."""
+        """Order later work of ``stream`` after the publication.
+
+        Raises ``LogicError`` while anything is unpublished (R8.7), and while ``stream`` is in capture (R8.8).
+        """
         with self._storage.lock.exclusive():
-            self._storage.device.wait(stream, self._publication(), "R8.7 exported array: the consumer's stream")
+            published = self._publication()
+            if self._storage.device.is_capturing(stream):
+                raise LogicError(
+                    f"a table is imported on stream {stream.name!r} while that is being captured: import it before, its address "
+                    f"never changes (R8.8)"
+                )
+            self._storage.device.wait(stream, published, "R8.7 exported array: the consumer's stream")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's device type and number."""

@@ -209,6 +209,13 @@ class Device(Protocol):
         """End the capture. ``DeviceError`` if ``stream`` is not in capture."""
         ...
 
+    def is_capturing(self, stream: Stream) -> bool:
+        """Whether a stream is being captured, by this device or by anybody else: a GPU's driver is asked. Never blocks.
+
+        Also true of CUDA's default stream while work on it would break the capture of another.
+        """
+        ...
+
     def sync(self, stream: Stream | None) -> None:
         """Wait on the CPU for a stream or for all. Raises ``DeviceBlocked`` if a closed gate holds it up."""
         ...

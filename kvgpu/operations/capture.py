@@ -36,7 +36,9 @@ class Capture:
         self._core.fences.end_capture(stream)
         return graph
 
-    def refuse(self, what: str) -> None:
-        """``LogicError`` for ``what`` while a capture runs."""
+    def refuse(self, what: str, *streams: Stream) -> None:
+        """``LogicError`` for ``what`` while a capture of the manager runs, or somebody else's on one of ``streams``."""
         if self.stream is not None:
             raise LogicError(f"{what}: a capture runs on stream {self.stream.name!r}: end it first (R8.8)")
+        for stream in streams:
+            self._core.fences.refuse_capture(stream, what)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kvgpu.device.api import Stream
 from kvgpu.operations import growth, recorded_reads
+from kvgpu.operations.capture import Capture
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Membership, Request
 from kvgpu.runs import Int32
@@ -15,9 +16,13 @@ from kvgpu.storage.fences import Point
 class Inside:
     """A manager from inside. The caller has made the checks, and holds the manager's lock (``Manager.exclusive``)."""
 
-    def __init__(self, core: Core) -> None:
-        """Of the manager with this state."""
-        self._core = core
+    def __init__(self, core: Core, capture: Capture) -> None:
+        """Of the manager with this state, and its capture."""
+        self._core, self._capture = core, capture
+
+    def refuse_capture(self, what: str, streams: Iterable[Stream]) -> None:
+        """``LogicError`` for ``what`` while the manager captures, or while somebody else captures one of ``streams`` (R8.8)."""
+        self._capture.refuse(what, *streams)
 
     def join(self, request: Request, batch: Membership, row: int) -> None:
         """Note that a request is in a batch now (R8.2). The version is newer if the row changes."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvgpu.config import SlotKey
+from kvgpu.errors import LogicError
 from kvgpu.operations.growth import wait_for_slots
 from kvgpu.operations.offload import NONE, bring_up, claim_retries, host_counts, joined, offload, slot_counts
 from kvgpu.operations.room import NoRoom
@@ -234,3 +235,16 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
     except NoRoom:
         return False
     return True
+
+
+# ---- rows by hand ----------------------------------------------------------------------------------------------------
+
+
+def bind_row(core: Core, request: Request, row: int | None) -> None:
+    """Give a row to a request in no batch, or take it away (R6.6). ``LogicError`` if it is closed, negative, in a batch."""
+    negative = row is not None and row < 0
+    if request.closed or negative or request.batch is not None:
+        why = "it is closed" if request.closed else f"row {row} is negative" if negative else "it is in a batch"
+        raise LogicError(f"bind_row of {request.name}: {why}")
+    request.row = row
+    core.renew(request)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import Layout, SlotKey
-from kvgpu.device.api import Device
+from kvgpu.device.api import Device, Stream
 from kvgpu.requests.request import Request
 from kvgpu.runs import Int32, distinct, read
 from kvgpu.storage.copier import Copier
@@ -86,6 +86,15 @@ class Core:
         """The version of a request is newer (R6.4). No two requests ever have the same."""
         self.versions += 1
         request.version = self.versions
+
+    def refuse_capture(self, request: Request, stream: Stream | None = None) -> None:
+        """``LogicError`` while somebody else captures a stream: the given one, or that of an active request (R8.8).
+
+        Whether or not anything has to be ordered on it this time: what is refused must not depend on how fast the device is.
+        """
+        stream = stream or (request.stream if request.active else None)
+        if stream is not None:
+            self.fences.live(stream)
 
     def scope(self) -> Scope:
         """Begin an operation."""

@@ -181,11 +181,7 @@ class Executor:
             for entry in scheduled:
                 if entry.request.batch is not batch:
                     raise LogicError(f"request {entry.request.name!r} is not in batch {batch.name!r}: add it first (R11.1)")
-            if self._manager.capturing is not None:
-                raise LogicError(
-                    f"an iteration of batch {batch.name!r} during the capture on stream "
-                    f"{self._manager.capturing.name!r}: end it first (R8.8)"
-                )
+            batch.refuse_capture("an iteration", self._stream, members=True)
 
     def _prepare(self, entry: Scheduled) -> bool:
         """Bring a request where the schedule wants it; false at the first step that is not possible now."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.device.api import Device, Event, Stream
+from kvgpu.errors import LogicError
 from kvgpu.runs import Int32
 
 EMPTY = 0
@@ -99,8 +100,21 @@ class FenceTable:
         return Point(stream.name, self._counter, self._device.record(stream, site), why or site)
 
     def live(self, stream: Stream) -> Stream:
-        """Where work for a stream goes: itself, or, while it is in capture, the stream beside it."""
-        return self._beside.get(stream.name, stream)
+        """Where work for a stream goes: itself, or, while the manager has it in capture, the stream beside it.
+
+        ``LogicError`` while somebody else has it in capture: what is recorded or waited for there would go into their graph
+        (R8.8).
+        """
+        beside = self._beside.get(stream.name)
+        if beside is not None:
+            return beside
+        self.refuse_capture(stream, "nothing can be ordered on it")
+        return stream
+
+    def refuse_capture(self, stream: Stream, what: str) -> None:
+        """``LogicError`` for ``what`` while a stream is in capture, whoever began it."""
+        if self._device.is_capturing(stream):
+            raise LogicError(f"{what}: stream {stream.name!r} is being captured: wait for the end of the capture (R8.8)")
 
     def begin_capture(self, stream: Stream, beside: Stream) -> None:
         """``stream`` is about to be captured: records, waits and work for it go to ``beside`` until ``end_capture`` (R8.8)."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kvgpu.device.api import DeviceError
 from kvgpu.device.cuda.arena import Arena
-from kvgpu.device.cuda.driver import NOT_READY, OUT_OF_MEMORY, QUEUES, SUCCESS, checked, driver, text
+from kvgpu.device.cuda.driver import NOT_READY, OUT_OF_MEMORY, QUEUES, SUCCESS, checked, driver, relaxed, text
 from kvgpu.device.cuda.kernels import Kernels
 
 WORDS = 1024
@@ -107,14 +107,14 @@ class Context:
             ctypes.memset(address, 0, nbytes)
         elif nbytes:
             checked(driver.cuMemsetD8Async(address, 0, nbytes, self.quiet))
-            checked(driver.cuStreamSynchronize(self.quiet))
+            checked(relaxed(driver.cuStreamSynchronize, self.quiet))
 
     def read(self, address: int, nbytes: int) -> bytes:
         """The bytes of device memory now, behind the back of all streams but a quiet one."""
         target = ctypes.create_string_buffer(nbytes)
         if nbytes:
             checked(driver.cuMemcpyDtoHAsync(ctypes.addressof(target), address, nbytes, self.quiet))
-            checked(driver.cuStreamSynchronize(self.quiet))
+            checked(relaxed(driver.cuStreamSynchronize, self.quiet))
         return target.raw
 
 
@@ -126,7 +126,7 @@ def context(ordinal: int) -> Context:
 
 def has_passed(event: Any) -> bool:
     """Whether an event of the driver has passed. Raises ``DeviceError`` if the device has failed."""
-    (result,) = driver.cuEventQuery(event)
+    (result,) = relaxed(driver.cuEventQuery, event)
     if result == SUCCESS:
         return True
     if result == NOT_READY:
@@ -135,16 +135,16 @@ def has_passed(event: Any) -> bool:
 
 
 def _alloc_device(nbytes: int) -> tuple[Any, int]:
-    result = driver.cuMemAlloc(nbytes)
+    result = relaxed(driver.cuMemAlloc, nbytes)
     return result[0], int(result[1]) if result[0] == SUCCESS else 0
 
 
 def _free_device(address: int) -> None:
-    checked(driver.cuMemFree(address))
+    checked(relaxed(driver.cuMemFree, address))
 
 
 def _alloc_pinned(nbytes: int) -> tuple[Any, int]:
-    result = driver.cuMemHostAlloc(nbytes, driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP)
+    result = relaxed(driver.cuMemHostAlloc, nbytes, driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP)
     if result[0] != SUCCESS:
         return result[0], 0
     address = int(result[1])
@@ -155,4 +155,4 @@ def _alloc_pinned(nbytes: int) -> tuple[Any, int]:
 
 
 def _free_pinned(address: int) -> None:
-    checked(driver.cuMemFreeHost(address))
+    checked(relaxed(driver.cuMemFreeHost, address))

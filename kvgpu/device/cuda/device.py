@@ -8,7 +8,7 @@ from typing import Any
 
 from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream, StreamsHeld
 from kvgpu.device.cuda.context import Word, context
-from kvgpu.device.cuda.driver import SUCCESS, checked, driver, gpus, ordinal_of_worker
+from kvgpu.device.cuda.driver import RELAXED, SUCCESS, checked, driver, gpus, ordinal_of_worker, relaxed
 from kvgpu.device.cuda.memory import CudaMemory
 from kvgpu.device.cuda.streams import CudaEvent, CudaGate, CudaStream, still_closed
 from kvgpu.device.cuda.tasks import Task, Worker
@@ -29,7 +29,6 @@ from kvgpu.device.sites import note
 
 EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
 NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 NOT_CAPTURING = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
 LEGACY = 1
 """Another number of the default stream, 0."""
@@ -104,7 +103,7 @@ class CudaDevice:
         self._must_be_open()
         if name in self._streams:
             raise name_taken(name)
-        raw = checked(driver.cuStreamCreate(NON_BLOCKING))
+        raw = checked(relaxed(driver.cuStreamCreate, NON_BLOCKING))
         stream = self._streams[name] = CudaStream(name, int(raw), raw, own=True)
         return stream
 
@@ -290,10 +289,19 @@ class CudaDevice:
             raise no_capture(own.name)
         self._capture = None
         raw = checked(driver.cuStreamEndCapture(own.raw))
-        graph = CudaGraph(self, checked(driver.cuGraphInstantiate(raw, 0)))
+        graph = CudaGraph(self, checked(relaxed(driver.cuGraphInstantiate, raw, 0)))
         checked(driver.cuGraphDestroy(raw))
         self._graphs.append(graph)
         return graph
+
+    def is_capturing(self, stream: Stream) -> bool:
+        """See ``Device.is_capturing``."""
+        own = self._own(stream)
+        if self._capture is own:
+            return True
+        # The default stream answers with an error while another one is captured that waits for it.
+        result, status = driver.cuStreamIsCapturing(own.raw)
+        return bool(result != SUCCESS or status != NOT_CAPTURING)
 
     def _not_in_capture(self, stream: CudaStream, what: str) -> None:
         if self._capture is stream:
@@ -305,7 +313,8 @@ class CudaDevice:
         """See ``Device.sync``."""
         streams = [*self._streams.values()] if stream is None else [self._own(stream)]
         for each in streams:
-            self._not_in_capture(each, "sync")
+            if self.is_capturing(each):
+                raise in_capture("sync", each.name)
             if gates := each.closed_gates():
                 raise blocked(each.name, (gate.label for gate in gates))
         for event in [CudaEvent(self._context, each, frozenset()) for each in streams]:
@@ -318,7 +327,7 @@ class CudaDevice:
 
     def _settle(self) -> None:
         streams = [*self._streams.values()]
-        points = [(each, each.last_free_point(self._context, not self._capturing(each))) for each in streams]
+        points = [(each, each.last_free_point(self._context, not self.is_capturing(each))) for each in streams]
         for stream, point in points:
             if point is None:
                 continue
@@ -331,15 +340,6 @@ class CudaDevice:
                 stream.touched = False
         if self._capture is None and not any(gate.closed for gate in self._gates):
             self._reap()
-
-    def _capturing(self, stream: CudaStream) -> bool:
-        if stream is self._capture:
-            return True
-        if stream.own:
-            return False
-        # The default stream answers with an error while another one is being captured.
-        result, status = driver.cuStreamIsCapturing(stream.raw)
-        return bool(result != SUCCESS or status != NOT_CAPTURING)
 
     # Reports and end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 from kvgpu.device.api import DeviceError
@@ -20,6 +21,22 @@ driver: Any = importlib.import_module("cuda.bindings.driver")
 SUCCESS = driver.CUresult.CUDA_SUCCESS
 NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
 OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+
+
+RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+def relaxed(call: Callable[..., Any], *args: Any) -> Any:
+    """What ``call(*args)`` returns, with the thread in relaxed capture mode meanwhile.
+
+    While somebody captures in the mode "global", as ``torch.cuda.graph`` does, any thread that asks an event, allocates, loads a
+    module or waits would have its call refused and break the capture, though the call has nothing to do with it.
+    """
+    before = checked(driver.cuThreadExchangeStreamCaptureMode(RELAXED))
+    try:
+        return call(*args)
+    finally:
+        checked(driver.cuThreadExchangeStreamCaptureMode(before))
 
 
 def checked(result: tuple[Any, ...]) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvgpu.device.api import DeviceError, Kernel
-from kvgpu.device.cuda.driver import checked, driver
+from kvgpu.device.cuda.driver import checked, driver, relaxed
 
 WORDS_OF_ARRAY = 7
 """Kernel parameters that an array takes, see ``array_words``."""
@@ -48,10 +48,10 @@ class Loaded:
         """Compile and load."""
         ptx, entry = compiled(kernel, arrays, capability)
         self.name, self.source = kernel.name, kernel.cuda_source
-        self.module = checked(driver.cuModuleLoadData(ptx.encode() + b"\0"))
+        self.module = checked(relaxed(driver.cuModuleLoadData, ptx.encode() + b"\0"))
         self.function = checked(driver.cuModuleGetFunction(self.module, entry.encode()))
         # The driver would load it at its first launch, and may wait for all work to do so: without end behind a closed gate.
-        checked(driver.cuFuncLoad(self.function))
+        checked(relaxed(driver.cuFuncLoad, self.function))
         count = sum(WORDS_OF_ARRAY if is_array else 1 for is_array in arrays)
         self._pack = struct.Struct(f"{count}q").pack_into
         self._buffer = ctypes.create_string_buffer(max(8 * count, 8))

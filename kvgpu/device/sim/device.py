@@ -241,8 +241,12 @@ class SimDevice:
         self._capture = None
         return SimGraph(work, self._submit)
 
+    def is_capturing(self, stream: Stream) -> bool:
+        """See ``Device.is_capturing``."""
+        return self._capture is not None and self._capture[0] is stream
+
     def _not_in_capture(self, stream: SimStream, what: str) -> None:
-        if self._capture is not None and self._capture[0] is stream:
+        if self.is_capturing(stream):
             raise in_capture(what, stream.name)
 
     # Running

@@ -7,6 +7,7 @@ kernel, and a launch runs its twin with the arguments that were packed for the G
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,8 @@ class CUresult(IntEnum):
     CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_NOT_READY = 600
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+    CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
 
 
 class CUdevice_attribute(IntEnum):
@@ -43,12 +46,14 @@ class CUstreamWaitValue_flags(IntEnum):
 
 
 class CUstreamCaptureMode(IntEnum):
+    CU_STREAM_CAPTURE_MODE_GLOBAL = 0
     CU_STREAM_CAPTURE_MODE_RELAXED = 2
 
 
 class CUstreamCaptureStatus(IntEnum):
     CU_STREAM_CAPTURE_STATUS_NONE = 0
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1
+    CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2
 
 
 CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
@@ -62,6 +67,8 @@ Step = Callable[[], bool]
 lock = threading.RLock()
 streams: dict[int, deque[Step]] = {0: deque()}
 captures: dict[int, list[Step]] = {}
+strict: set[int] = set()  # streams captured in the mode "global"
+broken: set[int] = set()  # those of them whose capture somebody has broken
 events: list[list[int]] = []  # per event: records submitted, records passed
 memory: dict[int, Any] = {}
 kernels: dict[str, Kernel] = {}
@@ -75,6 +82,33 @@ def CUstream(number: int) -> int:
 
 
 CUdeviceptr = CUstream
+
+
+class Mode(threading.local):
+    """The capture mode of a thread."""
+
+    now = CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+
+
+mode = Mode()
+
+
+def unsafe(call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """A call that breaks a capture in the mode "global", whatever it is for, unless its thread is in the relaxed mode."""
+
+    @functools.wraps(call)
+    def checked(*args: Any) -> tuple[Any, ...]:
+        if strict and mode.now is not CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED:
+            broken.update(strict)
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
+        return call(*args)
+
+    return checked
+
+
+def cuThreadExchangeStreamCaptureMode(new: CUstreamCaptureMode) -> tuple[Any, ...]:
+    before, mode.now = mode.now, new
+    return (*OK, before)
 
 
 def used() -> int:
@@ -144,6 +178,7 @@ def cuDeviceGetName(length: int, device: int) -> tuple[Any, ...]:
     return (*OK, b"pretended GPU\0\0")
 
 
+@unsafe
 def cuStreamCreate(flags: int) -> tuple[Any, ...]:
     with lock:
         number = len(streams) + 100
@@ -156,6 +191,7 @@ def cuStreamDestroy(stream: int) -> tuple[Any, ...]:
     return OK
 
 
+@unsafe
 def cuStreamSynchronize(stream: int) -> tuple[Any, ...]:
     with lock:
         _pump()
@@ -181,6 +217,7 @@ def cuEventRecord(event: int, stream: int) -> tuple[Any, ...]:
     return _submit(stream, _do(passed))
 
 
+@unsafe
 def cuEventQuery(event: int) -> tuple[Any, ...]:
     with lock:
         _pump()
@@ -208,15 +245,18 @@ def _allocate(nbytes: int) -> tuple[Any, ...]:
     return (*OK, ctypes.addressof(block))
 
 
+@unsafe
 def cuMemAlloc(nbytes: int) -> tuple[Any, ...]:
     return _allocate(nbytes)
 
 
+@unsafe
 def cuMemHostAlloc(nbytes: int, flags: int) -> tuple[Any, ...]:
     assert flags == CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
     return _allocate(nbytes)
 
 
+@unsafe
 def cuMemFree(address: int) -> tuple[Any, ...]:
     del memory[address]
     return OK
@@ -240,6 +280,7 @@ def cuMemsetD8Async(address: int, value: int, nbytes: int, stream: int) -> tuple
     return _submit(stream, _do(lambda: ctypes.memset(address, value, nbytes)))
 
 
+@unsafe
 def cuModuleLoadData(image: bytes) -> tuple[Any, ...]:
     name, arrays = image.rstrip(b"\0").decode().rsplit(" ", 1)
     loaded.append((kernels[name], arrays))
@@ -250,6 +291,7 @@ def cuModuleGetFunction(module: int, name: bytes) -> tuple[Any, ...]:
     return (*OK, module)
 
 
+@unsafe
 def cuFuncLoad(function: int) -> tuple[Any, ...]:
     return OK
 
@@ -274,16 +316,23 @@ def cuLaunchKernel(
 
 def cuStreamBeginCapture(stream: int, mode: CUstreamCaptureMode) -> tuple[Any, ...]:
     captures[stream] = []
+    if mode is CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL:
+        strict.add(stream)
     return OK
 
 
 def cuStreamEndCapture(stream: int) -> tuple[Any, ...]:
+    strict.discard(stream)
+    if stream in broken:
+        broken.discard(stream)
+        del captures[stream]
+        return (CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,)
     graphs.append(captures.pop(stream))
     return (*OK, len(graphs) - 1)
 
 
 def cuStreamIsCapturing(stream: int) -> tuple[Any, ...]:
-    return (*OK, CUstreamCaptureStatus(int(stream in captures)))
+    return (*OK, CUstreamCaptureStatus(2 if stream in broken else int(stream in captures)))
 
 
 def cuGraphInstantiate(graph: int, flags: int) -> tuple[Any, ...]:
