@@ -119,6 +119,21 @@ class Layout:
         group, place = self.buffer(layer, role)
         return group.slot_bytes[place.pool] // place.page_bytes
 
+    def spot(self, layer: str, role: str | None, level: int) -> tuple[int, int]:
+        """Where a buffer's page of slot 0 begins in the memory of its pool group, and the bytes from one slot to the next.
+
+        ``OutOfRange`` for a buffer or a level that is not there.
+        """
+        group, place = self.buffer(layer, role)
+        if not 0 <= level < len(self.levels):
+            raise OutOfRange(f"no level {level}: the manager has levels 0 to {len(self.levels) - 1}")
+        spec = self.pool_group(group.number, level)
+        if level == Level.GPU:
+            base, stride = spec.pools[place.pool]
+        else:  # a slot is a whole page, pool by pool (R1.6)
+            base, stride = sum(group.slot_bytes[: place.pool]), spec.page_bytes
+        return base + place.offset, stride
+
     def pool_group(self, group: int, level: int) -> PoolGroup:
         """The pool group that serves a layer group on a level."""
         return self.levels[level][self.groups[group].pool_groups[level]]

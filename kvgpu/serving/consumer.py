@@ -66,14 +66,7 @@ class SparseAttention:
         self._lengths = self._memory("lengths", rows)
         self._output = self._memory("output", rows * self.value_dim)
         self._pools = tuple(manager.pool_memory(level, group.pool_groups[level]) for level in (0, 1))
-        whole = [sum(group.slot_bytes[:pool]) for pool in range(len(group.slot_bytes))]
-        spots: list[int] = []
-        for level in (0, 1):
-            spec = layout.pool_group(group.number, level)
-            for place in (key_place, value_place):
-                # On the host a slot is a whole page, pool by pool (R1.6).
-                base, stride = spec.pools[place.pool] if len(spec.pools) > 1 else (whole[place.pool], spec.page_bytes)
-                spots += [(base + place.offset) // WORD, stride // WORD]
+        spots = [part // WORD for level in (0, 1) for role in (keys, values) for part in layout.spot(layer, role, level)]
         tables, cells = batch.tables.layout, rows * batch.blocks
         self._numbers = (
             rows,

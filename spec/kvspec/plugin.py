@@ -6,15 +6,17 @@ Nothing is collected unless the ini option ``kvspec_paths`` names folders; only 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kvspec.fixture import kvspec_replay as kvspec_replay
+from kvspec.fixture import options_of, report_of
+
 # What is slow to import stays inside functions: this module is loaded in every pytest run where kvspec is installed.
 if TYPE_CHECKING:
-    from kvspec.harness.difference import Result
     from kvspec.scenario import Scenario
 
 DEVICES = ("auto", "sim", "cuda")
@@ -103,9 +105,7 @@ class ScenarioItem(pytest.Item):
 
         get = self.config.getoption
         system, against = get("--kvspec-system"), get("--kvspec-against")
-        options = {"device": get("--kvspec-device"), "check": "off" if get("--kvspec-no-check") else "on"}
-        if get("--kvspec-schedule") is not None:
-            options["schedule"] = get("--kvspec-schedule")
+        options = options_of(self.config)
         try:
             named = [Named(name, find_system(name)) for name in (system, against)]
         except SystemNotFound as error:
@@ -114,7 +114,10 @@ class ScenarioItem(pytest.Item):
         if result.verdict is Verdict.SKIPPED:
             pytest.skip(result.reason)
         if result.verdict is Verdict.FAILED:
-            raise ScenarioFailed(_report(result, system, against, options))
+            from kvspec.harness.report import reproduce_command
+
+            command = reproduce_command(result, system, against, options)
+            raise ScenarioFailed(report_of(result, (against, system), command))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The report alone; a traceback only for a mistake in kvspec itself."""
@@ -129,9 +132,3 @@ class ScenarioItem(pytest.Item):
 
 class ScenarioFailed(Exception):
     """A scenario failed; ``str()`` of it is the report."""
-
-
-def _report(result: Result, system: str, against: str, options: Mapping[str, str]) -> str:
-    from kvspec.harness.report import failure_report, plain, reproduce_command
-
-    return plain(failure_report(result, (against, system), reproduce_command(result, system, against, options)))
