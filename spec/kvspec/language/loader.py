@@ -32,13 +32,13 @@ class Loaded:
     problems: tuple[Problem, ...] = ()
 
 
-def load_file(path: Path, *, max_pool_bytes: int = DEFAULT_MAX_POOL_BYTES) -> list[Scenario]:
+def load_file(path: Path | str, *, max_pool_bytes: int = DEFAULT_MAX_POOL_BYTES) -> list[Scenario]:
     """The scenarios of a YAML file, one per document.
 
     :param max_pool_bytes: the memory, in bytes, that the pools of one scenario may take.
     :raises ScenarioFileError: with everything that is wrong.
     """
-    loaded = read(path, max_pool_bytes=max_pool_bytes)
+    loaded = read(Path(path), max_pool_bytes=max_pool_bytes)
     if loaded.problems:
         raise ScenarioFileError(loaded.problems)
     return list(loaded.scenarios)
