@@ -73,7 +73,12 @@ def test_the_examples_run_on_the_simulated_device() -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(why_no_gpu() is not None, reason=f"needs a GPU: {why_no_gpu()}")
 def test_the_examples_run_on_a_gpu() -> None:
-    assert run_all("cuda") == sum(block.kind == "text" for block in blocks())
+    import torch
+
+    from kvgpu.device.cuda.driver import ordinal_of_worker
+
+    with torch.cuda.device(ordinal_of_worker(torch.cuda.device_count())):
+        assert run_all("cuda") == sum(block.kind == "text" for block in blocks())
 
 
 def test_the_examples_of_the_fixture_pass(tmp_path: Path) -> None:

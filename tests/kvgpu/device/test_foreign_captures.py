@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,12 +92,20 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
         if reason := why_no_gpu():
             pytest.skip(f"needs a GPU: {reason}")
         device, captured = open_device("cuda"), _captured_by_torch
-    made = Scene.on(device, captured)
-    yield made
-    device.settle()
-    assert device.faults() == ()
-    made.manager.shut()
-    device.close()
+    with _torch_on(device) if request.param == "gpu" else nullcontext():
+        made = Scene.on(device, captured)
+        yield made
+        device.settle()
+        assert device.faults() == ()
+        made.manager.shut()
+        device.close()
+
+
+def _torch_on(device: Device) -> AbstractContextManager[Any]:
+    import torch
+
+    on: AbstractContextManager[Any] = torch.cuda.device(device.ordinal)
+    return on
 
 
 @contextmanager
@@ -251,8 +259,8 @@ def test_a_graph_of_torch_reads_the_tables_as_they_were_last_published() -> None
     import torch
 
     device = open_device("cuda")
-    scene = Scene.on(device, _captured_by_torch)
-    with torch.cuda.device(device.ordinal):
+    with _torch_on(device):
+        scene = Scene.on(device, _captured_by_torch)
         scene.batch.publish(scene.exec)
         table = torch.from_dlpack(scene.batch.page_table(0))
         out, graph = torch.empty_like(table), torch.cuda.CUDAGraph()
