@@ -82,7 +82,7 @@ class Context:
         self.pinned_arena = Arena("pinned", _alloc_pinned, _free_pinned)
         self.words = Words(self.pinned_arena)
         self.kernels = Kernels((int(major), int(minor)))
-        self.quiet = checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+        self.quiet = checked(relaxed(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
         self._events: list[Any] = []
 
     def use(self) -> None:
