@@ -157,9 +157,8 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     fit, retries = movable(core, fresh, 0), movable(core, deferred, 0)
     claims = tx.room.claim(host_counts(core, fit)), tx.room.claim(gpu_counts(core, wanted))
     older, older_claims = claim_retries(tx, retries)
-    completes = completed[1] > completed[0]
-    if completes:
-        leaving = tx.room.moving()  # what is completed here goes with its payload (R3.14)
+    completes = completed[1] > completed[0] and core.hook is not None
+    if completes and (leaving := tx.room.moving()):  # what is completed here goes with its payload (R3.14)
         early = [target for target in unwritten(core, request, *completed) if target.page in leaving]
         _write_completed(tx, request, early, let_go)
     tx.copies.evict()

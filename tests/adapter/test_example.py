@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import PATHS, ROOT
+
 EXAMPLES = ROOT / "docs" / "examples"
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 ARGS = ("run", "--system", "tiny_adapter:TinySystem", "--jobs", "1")
@@ -18,7 +19,7 @@ ARGS = ("run", "--system", "tiny_adapter:TinySystem", "--jobs", "1")
 
 def kvspec(*paths: str, bug: str = "") -> subprocess.CompletedProcess[str]:
     """``kvspec run`` as an engineer types it in the folder of the example."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TINY_BUG": bug}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "100", "TINY_BUG": bug}
     command = [sys.executable, "-c", RUN, *ARGS, *paths]
     return subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES, env=environment, timeout=120, check=False)
 
@@ -85,7 +86,7 @@ def test_the_pytest_plugin_runs_it_too_and_says_what_was_not_compared(tmp_path: 
     (tmp_path / "tiny.yaml").write_text((EXAMPLES / "tiny.yaml").read_text())
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--kvspec-system", "tiny_adapter:TinySystem"]
     for bug, code, says in (("", 0, "2 passed"), ("stale_index", 1, "1 failed, 1 passed")):
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{EXAMPLES}", "TINY_BUG": bug}
+        environment = {**os.environ, "PYTHONPATH": f"{PATHS}{os.pathsep}{EXAMPLES}", "TINY_BUG": bug}
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False)
         assert (done.returncode, done.stderr) == (code, ""), done.stdout
         assert says in done.stdout
@@ -96,7 +97,7 @@ def test_the_scenario_of_the_readme_passes_and_a_wrong_one_is_told_from_a_wrong_
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
     (tmp_path / "right.yaml").write_text(text)
     (tmp_path / "wrong.yaml").write_text(text.replace("[host, host, gpu]", "[host, gpu, gpu]"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PATHS}
     command = [sys.executable, "-c", RUN, "run", "--jobs", "1", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False)
     assert done.returncode == 1

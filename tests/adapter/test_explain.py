@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import PATHS, ROOT
+
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 
 
 def explain(*args: str, code: int = 0) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "200"}
     command = [sys.executable, "-c", RUN, "explain", *args]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120, check=False)
     assert done.returncode == code, done.stderr

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import PATHS, ROOT
+
 EXAMPLES = ROOT / "docs" / "examples"
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 ODD = '<script>alert("odd")</script> & co'
@@ -74,7 +75,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     (folder / "odd.yaml").write_text(odd.replace(f"name: {ODD}", f"name: '{ODD}'"))
     path = folder / "page.html"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TINY_BUG": "stale_version"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "TINY_BUG": "stale_version"}
     args = ["tiny.yaml", "../../scenarios/snapshots", str(folder / "odd.yaml"), "--system", "tiny_adapter:TinySystem"]
     command = [sys.executable, "-c", RUN, "run", *args, "--html", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES, env=environment, timeout=120, check=False)
@@ -125,7 +126,7 @@ def test_nothing_is_loaded_and_nothing_is_left_unsaid(written: str) -> None:
 
 def test_a_page_that_cannot_be_written_exits_2(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUN, "run", "tiny.yaml", "--html", str(tmp_path / "no" / "page.html")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PATHS}
     command += ["--system", "tiny_adapter:TinySystem"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES, env=environment, timeout=120, check=False)
     assert done.returncode == 2

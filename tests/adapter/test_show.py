@@ -14,8 +14,8 @@ import pytest
 from kvref.system import Reference
 from kvspec.ops import Operation
 from kvspec.system import Outcome
+from tests.paths import PATHS, ROOT
 
-ROOT = Path(__file__).parents[2]
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 GAP = "scenarios/deferral/language_example.yaml"
 FULL = """\
@@ -73,7 +73,7 @@ class Raising(Reference):
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'docs' / 'examples'}", **more}
+    return {**os.environ, "PYTHONPATH": f"{PATHS}{os.pathsep}{ROOT / 'docs' / 'examples'}", **more}
 
 
 def show(*args: str | Path, code: int = 0, **more: str) -> str:

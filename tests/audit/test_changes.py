@@ -11,7 +11,7 @@ import pytest
 from kvspec.audit.changes import before_and_after, changed, changes_of
 from kvspec.audit.mutant_drawing import KNOWN, KnownError, Source, draw, fingerprint, load_known, sources_of, stale
 
-ROOT = KNOWN.parents[2]
+ROOT = KNOWN.parents[3]
 PACKAGES = ("kvgpu", "kvref", "kvspec.harness")
 
 

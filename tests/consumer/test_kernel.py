@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.serving.consumer_kernels import ATTEND, LANES
+from tests.paths import PATHS
 
 CASES = [
     # tokens per block, key dim, value dim, lengths by row
@@ -88,7 +88,7 @@ def compare_all() -> int:
 def test_kernel_source_equals_twin_and_dense_attention() -> None:
     done = subprocess.run(
         [sys.executable, __file__],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": PATHS},
         capture_output=True,
         text=True,
         check=False,

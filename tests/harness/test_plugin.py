@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import PATHS
+
 GOOD = """\
 kvspec: 1
 name: {name}
@@ -30,7 +31,7 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     plugin = [] if INSTALLED else ["-p", "kvspec.plugin"]
     systems = ["--kvspec-system", "kvref.system:Reference", "--kvspec-against", "kvref.system:Reference"]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "160"}
     return subprocess.run(
         [*command, *(systems if "no:kvspec" not in args else []), *args],
         capture_output=True,

@@ -21,8 +21,8 @@ from kvspec.harness.systems import find_system
 from kvspec.language import load_file
 from kvspec.ops import Operation, Resize
 from kvspec.system import Outcome, Setup
+from tests.paths import PATHS, ROOT
 
-ROOT = Path(__file__).parents[2]
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 REF = "kvref.system:Reference"
 GOOD = """\
@@ -40,7 +40,7 @@ steps:
 
 
 def kvspec(*args: str | Path, against: str = REF, system: str = REF) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "140"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "140"}
     command = [sys.executable, "-c", RUN, "run", *map(str, args), "--system", system, "--against", against]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120, check=False)
 

@@ -15,8 +15,8 @@ from kvspec.cli.main import COMMANDS, app
 from kvspec.language.schema import schema_text
 from kvspec.rules import load_rules, parse_rules, rule_ids
 from kvspec.suite import says_kvspec, scenario_files, suite_path
+from tests.paths import PATHS, ROOT
 
-ROOT = Path(__file__).parents[2]
 GOOD = """\
 kvspec: 1
 name: a good one
@@ -30,7 +30,7 @@ RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; mai
 
 def kvspec(*args: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, as a user types it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "120"}
     command = [sys.executable, "-c", RUN, *args]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60, check=False)
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from kvgpu.upload import scatter_kernels as publish_kernels
 from kvgpu.upload.packing.form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
 from kvgpu.upload.scatter_kernels import BAD, SCATTER, SCATTER_ARRAYS, scatter_shape
 from kvgpu.upload.table_layout import TableLayout
+from tests.paths import PATHS
 
 SIMULATED_THREADS = 32
 """Of a block of threads, where each of them is simulated."""
@@ -123,7 +123,7 @@ def compare_all() -> int:
 def test_kernel_source_equals_twin() -> None:
     done = subprocess.run(
         [sys.executable, __file__],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": PATHS},
         capture_output=True,
         text=True,
         check=False,
