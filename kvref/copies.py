@@ -38,7 +38,7 @@ def refuses(state: State, kind: Direction) -> tuple[State, bool, bool]:
 def submit(
     state: State, work: Work, sources: Iterable[Page], slots: Iterable[tuple[Place, int]], kind: Direction | None
 ) -> State:
-    """R4.5: one copy submission. Raises `Refused` (R4.8)."""
+    """R4.5, R13.2: one copy submission, counted if it is kept. Raises `Refused` (R4.8)."""
     made = Submission(work, tuple(p.id for p in sources), tuple(slots))
     made_so_far = replace(state, trace=replace(state.trace, submissions=(*state.trace.submissions, made)))
     if kind is None:
@@ -149,7 +149,7 @@ def start(state: State) -> State:
 
 
 def undo(base: State, reached: State) -> State:
-    """R4.8: the state after a refused copy: as ``base``, but for what was written, and for the work that was queued.
+    """R4.8, R10.4: the state after a refused copy: as ``base``, but for what was written, and for the work that was queued.
 
     Queued work becomes part of the readiness of every source page and of the fence of every slot reserved for it; a page that is
     back in such a slot is like a source page. The owners' streams are ordered after it.

@@ -144,7 +144,7 @@ def _only_lengths(core: Core, request: Request, capacity: int, history: int) -> 
 
 
 def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) -> None:
-    """The resize itself, in a transaction. Raises ``NoRoom``, ``CopyFailed``."""
+    """The resize itself, in a transaction; it retries what is deferred (R4.3). Raises ``NoRoom``, ``CopyFailed``."""
     core, size = tx.core, request.tokens_per_block
     old_blocks, new_blocks = request.blocks, -(-capacity // size)
     completed = (request.history // size, history // size)
@@ -258,7 +258,7 @@ def give_back(core: Core, request: Request, capacity: int) -> None:
 
 
 def retry_deferred(core: Core, scope: Scope, request: Request) -> None:
-    """Move the deferred pages of an active decoding request that may move, all or nothing (R8.4).
+    """Move the deferred pages of an active decoding request that may move, all or nothing (R4.3, R8.4).
 
     ``scope``: the publication, in which other requests may have been retried. Raises ``OutOfPages`` and ``CopyFailed``.
     """

@@ -48,7 +48,7 @@ def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
 
 
 def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey, int]]:
-    """Slots for older deferred pages, in order of block, then group; those that found one, and the claims (R4.7)."""
+    """Slots for older deferred pages, in order of block, then group; those that found one, and the claims (R4.4, R4.7)."""
     pages, core = tx.core.pages, tx.core
     chosen: list[Int32] = []
     claims: dict[SlotKey, int] = {}
@@ -79,7 +79,10 @@ def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) 
 
 
 def bring_up(tx: Transaction, numbers: Int32, slots: dict[SlotKey, Int32], level: int) -> None:
-    """Move pages up into reserved slots: by pool group of the target, then level of the source (R4.5)."""
+    """Move pages up into reserved slots, each once for all its owners (R5.1).
+
+    By pool group of the target, then level of the source (R4.5).
+    """
     core, pages = tx.core, tx.core.pages
     if not numbers.size:
         return

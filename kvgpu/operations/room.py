@@ -17,7 +17,7 @@ from kvgpu.storage.pages import NO_NODE
 
 
 class NoRoom(Exception):
-    """Slots run out on a level: the operation cannot be done."""
+    """Slots run out on a level: the operation cannot be done (R3.14, R5.5)."""
 
     def __init__(self, key: SlotKey, wanted: int) -> None:
         """``wanted``: the slots that the operation needs there."""
@@ -102,6 +102,7 @@ class Room:
         return False
 
     def _may_leave(self, page: int, key: SlotKey) -> bool:
+        """Nobody has it locked (R2.5), nobody is about to use it, and this operation has not evicted it (R10.1)."""
         pages, core = self._journal.core.pages, self._journal.core
         return (
             bool(pages.alive[page])

@@ -18,7 +18,8 @@ from kvspec.rules import load_rules, rule_ids
 HEAD = """# Where the rules are in the code
 
 Written by `python -m kvspec.audit.citations kvref kvgpu > docs/rules-in-code.md`, and checked by a test: each rule, and what
-cites it in either system. Whole modules are named where their first line cites the rule.
+cites it in either system. A module stands for itself where only its
+first line cites the rule.
 """
 _CITED = re.compile(r"R(\d+)\.(\d+)(?:\s*(?:-|to)\s*R?(?:(\d+)\.)?(\d+))?")
 
@@ -48,9 +49,14 @@ def citations(package: str) -> dict[str, list[str]]:
             for name, text in _pieces(path.read_text(encoding="utf-8")):
                 for rule in cited(text):
                     place = f"{module}.{name}" if name else module
-                    if place not in found[rule] and module not in found[rule]:
+                    if place not in found[rule]:
                         found[rule].append(place)
-    return found
+    return {rule: [place for place in places if not _has_parts(place, places)] for rule, places in found.items()}
+
+
+def _has_parts(module: str, places: Sequence[str]) -> bool:
+    """Whether a module, which cites a rule, has functions that do, too: then these say more."""
+    return any(place.startswith(f"{module}.") for place in places)
 
 
 def _pieces(source: str) -> Iterator[tuple[str, str]]:
