@@ -25,10 +25,10 @@ from kvgpu.operations.inspection import PageInfo, PoolInfo
 from kvgpu.operations.payloads import PageRead
 from kvgpu.operations.state import PayloadHook, TreeListener, WriteTarget
 from kvgpu.operations.taken_slots import TakenSlots
-from kvgpu.requests.request import Request, Snapshot, take_snapshot
+from kvgpu.requests.request import Request, Snapshot, take_snapshot, wait_snapshot
 from kvgpu.storage.counters import CounterView
 from kvgpu.storage.faults import FaultPlan
-from kvgpu.storage.fences import Fence, FenceTable
+from kvgpu.storage.fences import FenceTable
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
 from kvspec.config import DEFAULT_PRIORITY, ManagerConfig
@@ -238,17 +238,13 @@ class Manager:
     def wait_snapshot(self, snapshot: Snapshot, stream: Stream) -> None:
         """Order a stream after the readiness in a snapshot (R6.1)."""
         with self._lock.exclusive():
-            points = Fence(point for fence in snapshot.ready if fence is not None for point in fence.points).points
-            self._core.fences.wait(stream, points, "R6.1 readiness in a snapshot")
+            wait_snapshot(self._core.fences, snapshot, stream)
 
     def acknowledge(self, request: Request, version: int) -> bool:
         """Acknowledge a version; true if it is the newest (R6.5)."""
         with self._lock.exclusive():
             self._live(request)
-            if version != request.version:
-                return False
-            request.acknowledged = version
-            return True
+            return request.acknowledge(version)
 
     def bind_row(self, request: Request, row: int | None) -> None:
         """Give a row to a request in no batch, or, with ``None``, take it away again (R6.6)."""

@@ -27,7 +27,9 @@ def admit_generation(state: State, op: ops.AdmitGeneration) -> tuple[State, bool
 def iterate(state: State, op: ops.Iterate) -> tuple[State, dict[str, str]]:
     """R11.1: prepare every scheduled request, ask the connector, publish once, build offsets, read, and record the read.
 
-    R11.4: the dense offsets come after the publication, which may have moved pages. Returns by request whether it ran, waits (it does not fit), or was refused by the connector. An error in preparing is raised
+    R11.4: the dense offsets come after the publication, which may have moved pages.
+
+    Returns by request whether it ran, waits (it does not fit), or was refused by the connector. An error in preparing is raised
     at once; what was prepared before stays.
     """
     batch = check(state, op)

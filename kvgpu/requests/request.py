@@ -165,6 +165,12 @@ class Request:
         most = self.most_eligible()
         return min(self.groups[group].on_host(self.table, beam), most) if most and self.sparse[group] else 0
 
+    def acknowledge(self, version: int) -> bool:
+        """Note that a version has been seen, if it is the newest (R6.5); whether it is."""
+        if version == self.version:
+            self.acknowledged = version
+        return version == self.version
+
     def most_eligible(self) -> int:
         """How many blocks of complete history count as eligible if they are on the host (R6.3)."""
         # Asked for each row of a publication: no properties.
@@ -221,3 +227,9 @@ def take_snapshot(fences: FenceTable, request: Request, group: int, beam: int) -
         array.flags.writeable = False
     ready = tuple(None if number < 0 else fences[number] for number in numbers)
     return Snapshot(request.name, group, beam, indices, levels, eligible, ready, request.row, request.version)
+
+
+def wait_snapshot(fences: FenceTable, snapshot: Snapshot, stream: Stream) -> None:
+    """Order a stream after the readiness in a snapshot (R6.1)."""
+    points = Fence(point for fence in snapshot.ready if fence is not None for point in fence.points).points
+    fences.wait(stream, points, "R6.1 readiness in a snapshot")
