@@ -44,8 +44,7 @@ class Manager:
 
         Raises ``ConfigurationError``, and ``DeviceError`` if there is not enough memory.
         """
-        self._layout = build_layout(config)
-        self._device = device
+        self._layout, self._device = build_layout(config), device
         self._lock = ManagerLock()
         self._core, self._holds = build(self._layout, device)
         self._core.hook = payload_hook
