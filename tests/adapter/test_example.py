@@ -61,7 +61,7 @@ def test_red_with_each_planted_bug(bug: str, line: str, says: list[str]) -> None
     assert result.returncode == 1
     assert "1 passed, 1 failed, 0 skipped of 2 scenarios" in result.stdout
     report = result.stdout.partition("FAILED a sequence generates")[2]
-    for text in (line, *says, "reproduce: kvspec run tiny.yaml -k"):
+    for text in (line, *says, "reproduce: kvspec run tiny.yaml:1 --system tiny_adapter:TinySystem\n"):
         assert text in report
     assert "device words" not in report, "what the system does not show is not reported of it"
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from kvspec.cli import fuzz as command
 from kvspec.cli.main import app
+from kvspec.harness.workers import Workers
 from kvspec.language import load_file
 
 
@@ -42,22 +47,36 @@ def test_without_keep_going_the_first_failure_ends_it() -> None:
     assert "kvspec: 1" in result.output
 
 
-def test_stopped_by_the_user_it_says_what_was_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*args: object, **kwargs: object) -> None:
-        raise KeyboardInterrupt
+def test_stopped_by_the_user_it_says_what_was_under_way_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = threading.Event()
+    ask = Workers.ask
 
-    monkeypatch.setattr(command, "wait", stop)
-    result = fuzz("--seeds", "100", "--first", "7")
+    def tell(self: Workers, *args: Any, **kwargs: Any) -> None:
+        ask(self, *args, **kwargs)
+        began.set()
+
+    def interrupt() -> None:
+        began.wait(30)
+        time.sleep(3)  # until the processes have begun
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Workers, "ask", tell)
+    threading.Thread(target=interrupt, daemon=True).start()
+    result = fuzz("--seeds", "100", "--first", "7", "--system", "tests.audit.mortal:Hangs")
     assert result.exit_code == 1
     assert "stopped early: 0 lifecycles of 60 steps, 0 failed" in result.output
-    assert "under way were: 7, 8, 9, 10; run one alone with --first SEED --seeds 1" in result.output
+    assert re.search(r"under way: lifecycle 7 at step \d+, resume\n.*mortal.py:\d+ in wait_for_ever", result.output)
+    assert "under way were: 7, 8; run one alone with --first SEED --seeds 1" in result.output
 
 
-def test_a_system_that_ends_its_process_is_told_of_without_a_traceback() -> None:
-    result = fuzz("--seeds", "2", "--system", "tests.audit.mortal:Dies")
+@pytest.mark.parametrize(("name", "said"), [("Dies", "exit code 3"), ("Crashes", "SIGSEGV")])
+def test_a_system_that_ends_its_process_fails_that_lifecycle(name: str, said: str) -> None:
+    result = fuzz("--seeds", "2", "--keep-going", "--system", f"tests.audit.mortal:{name}")
     assert result.exit_code == 1
-    assert "a process ended without an answer: 0 lifecycles" in result.output
-    assert "under way were: 0, 1" in result.output
+    for seed in (0, 1):
+        assert re.search(rf"lifecycle {seed} gave no answer at step \d+: its process .*{said}", result.output)
+        assert f"reproduce: kvspec fuzz --first {seed} --seeds 1 --system tests.audit.mortal:{name}" in result.output
+    assert "2 lifecycles of 60 steps, 2 failed" in result.output
     assert "Traceback" not in result.output
 
 
@@ -65,6 +84,13 @@ def test_a_big_lifecycle_is_big_again_when_it_is_reproduced() -> None:
     result = fuzz("--seeds", "1", "--steps", "3", "--profile", "big", "--system", "tests.audit.hoarders:KeepsSlots")
     assert result.exit_code == 1
     assert "--profile big" in " ".join(result.output.split())
+
+
+def test_a_system_that_hangs_is_a_failure_that_is_made_shorter() -> None:
+    result = fuzz("--seeds", "1", "--steps", "12", "--timeout", "0.3", "--system", "tests.audit.mortal:Hangs")
+    assert result.exit_code == 1
+    assert "no answer within 0.3 s" in result.output and "in wait_for_ever" in result.output
+    assert result.output.count("- resume: ") == 1 and "- create" not in result.output
 
 
 def test_lifecycles_that_a_device_cannot_go_through_are_counted_apart() -> None:
@@ -93,6 +119,7 @@ def test_no_lifecycle_at_all_is_no_pass() -> None:
     [
         (("--system", "nosuch"), "no system is called 'nosuch'"),
         (("--against", "kvref.system:Nope"), "has no class 'Nope'"),
+        (("--against", "kvgpu"), "--system kvgpu --against kvgpu: a system always agrees with itself: name two"),
         (("--seconds", "-1"), "--seconds -1.0: expected 0 or more"),
         (("--output", "/dev/null"), "--output /dev/null: expected a folder to write into"),
         (("--schedule", "bogus"), "--schedule bogus: expected fifo, adversarial or seed=N"),

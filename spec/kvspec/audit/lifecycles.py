@@ -71,14 +71,19 @@ class Hunted:
     reached: Reached = field(default_factory=Reached)
 
 
-def run(life: Lifecycle, implementation: Named, reference: Named, options: Mapping[str, str]) -> tuple[Result, tuple[Step, ...]]:
-    """Replay a lifecycle through both systems; the steps come back as far as they were carried out, each with its error."""
+def run(
+    life: Lifecycle, implementation: Named, reference: Named, options: Mapping[str, str], timeout: float = 0.0
+) -> tuple[Result, tuple[Step, ...]]:
+    """Replay a lifecycle through both systems; the steps come back as far as they were carried out, each with its error.
+
+    :param timeout: of the replay, in seconds; 0 for no limit.
+    """
     rest = iter(life.operations)
-    return _gone_through(life, lambda _: next(rest, None), implementation, reference, options)
+    return _gone_through(life, lambda _: next(rest, None), implementation, reference, options, timeout)
 
 
 def _gone_through(
-    life: Lifecycle, choose: Choose, implementation: Named, reference: Named, options: Mapping[str, str]
+    life: Lifecycle, choose: Choose, implementation: Named, reference: Named, options: Mapping[str, str], timeout: float
 ) -> tuple[Result, tuple[Step, ...]]:
     """Have both systems go through operations on the manager of a lifecycle. At its end, if it is whole, nothing may be left.
 
@@ -91,7 +96,7 @@ def _gone_through(
         last[:] = [(one, two)]
 
     with own_folder() as folder:
-        result, steps = replay_chosen(head, choose, implementation, reference, options, look)
+        result, steps = replay_chosen(head, choose, implementation, reference, options, look, timeout)
     if result.verdict is Verdict.PASSED and life.whole:
         left = (*leftovers(life.manager, *last[0]), *files_left(folder))
         if left:
@@ -118,10 +123,18 @@ def loaded(text: str) -> Scenario:
     return found.scenarios[0]
 
 
-def shrink(found: Found, implementation: Named, reference: Named, options: Mapping[str, str], seconds: float = math.inf) -> Found:
+def shrink(
+    found: Found,
+    implementation: Named,
+    reference: Named,
+    options: Mapping[str, str],
+    seconds: float = math.inf,
+    timeout: float = 0.0,
+) -> Found:
     """Leave out operations for as long as the same failure stays: halves first, then ever smaller pieces.
 
     :param seconds: after so long the shortest scenario so far is good enough.
+    :param timeout: of each replay, in seconds; 0 for no limit.
     """
     life, best = found.life, found.result
     if best.failure is None or found.at_the_end:
@@ -138,7 +151,9 @@ def shrink(found: Found, implementation: Named, reference: Named, options: Mappi
             if not shorter:  # a scenario has at least one step
                 start += size
                 continue
-            again, carried_out = run(Lifecycle(life.seed, life.manager, tuple(shorter)), implementation, reference, options)
+            again, carried_out = run(
+                Lifecycle(life.seed, life.manager, tuple(shorter)), implementation, reference, options, timeout
+            )
             if again.failure is not None and again.failure.identity == wanted:
                 kept, taken, best, progress = shorter[: again.failure.step + 1], carried_out, again, True
             else:
@@ -149,10 +164,20 @@ def shrink(found: Found, implementation: Named, reference: Named, options: Mappi
     return Found(life, best, as_yaml(life, taken)) if taken else found
 
 
-def hunt(seed: int, steps: int, implementation: Named, reference: Named, options: Mapping[str, str], profile: Profile) -> Hunted:
+def hunt(
+    seed: int,
+    steps: int,
+    implementation: Named,
+    reference: Named,
+    options: Mapping[str, str],
+    profile: Profile,
+    timeout: float = 0.0,
+) -> Hunted:
     """The lifecycle of a seed: ``steps`` operations, chosen with the reference's state in view, then everything is let go of.
 
     Both systems go through it as it is chosen. A failure comes back with the operations up to it.
+
+    :param timeout: of going through it, in seconds; 0 for no limit.
     """
     reached = Reached()
     rng = Random(seed)
@@ -170,7 +195,7 @@ def hunt(seed: int, steps: int, implementation: Named, reference: Named, options
         return ending.pop(0) if ending else None
 
     life = Lifecycle(seed, manager, (), whole=True)
-    result, taken = _gone_through(life, choose, implementation, watched(reference, reached), options)
+    result, taken = _gone_through(life, choose, implementation, watched(reference, reached), options, timeout)
     if result.verdict is not Verdict.FAILED:
         return Hunted(unfinished=result.reason, reached=reached)
     life = replace(life, operations=tuple(step.op for step in taken))

@@ -234,7 +234,7 @@ def _how(failure: Failure, kind: str) -> How:
         return How.CHECK
     if order and (kind == FENCE or len(order) == len(failure.differences)):
         return How.ORDER
-    if kinds & {Kind.RAISED, Kind.FAULT}:
+    if kinds & {Kind.RAISED, Kind.SILENT, Kind.FAULT}:
         return How.RAISED
     return How.EXPECTATION if kinds & {Kind.EXPECTATION, Kind.OUTCOME} else How.DIVERGENCE
 

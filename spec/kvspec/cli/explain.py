@@ -10,7 +10,7 @@ import typer
 
 from kvspec.cli.check import suite_or_exit
 from kvspec.cli.explain_page import explain_page
-from kvspec.cli.run import refuse
+from kvspec.cli.refusing import refuse
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, load_paths
 from kvspec.language.problems import nearest
 from kvspec.ops import VERBS

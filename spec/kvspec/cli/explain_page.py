@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvspec.cli.run import chosen_scenarios, found_system, refuse
+from kvspec.cli.choosing import chosen_scenarios
+from kvspec.cli.refusing import found_system, refuse
 
 if TYPE_CHECKING:
     from kvspec.harness.memory import Memory

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from kvspec.cli.run import Device, found_system, must_be_schedule, must_build, refuse
+from kvspec.cli.refusing import found_system, must_be_schedule, must_build, must_differ, refuse
+from kvspec.cli.run import Device
+from kvspec.harness.watch import DEFAULT_SECONDS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from kvspec.audit.lifecycles import Found, Hunted
     from kvspec.audit.managers import Profile
     from kvspec.audit.reached import Reached
+    from kvspec.harness.difference import Failure
     from kvspec.harness.replay import Named
+    from kvspec.harness.workers import Ended, Workers
 
 Tell: TypeAlias = "Callable[[Found | None], None]"
 GPU_PROCESSES = 12
@@ -53,6 +56,7 @@ class Plan:
     gates: bool
     faults: bool
     sizes: Sizes
+    timeout: float
 
     def profile(self) -> Profile:
         """What its lifecycles may contain."""
@@ -63,16 +67,24 @@ class Plan:
 
 @dataclass(slots=True)
 class Tally:
-    """What has come out so far. ``unfinished``: why some were not gone through. ``under_way``: seeds that processes have.
+    """What has come out so far.
 
+    ``unfinished``: why some were not gone through. ``lost``: by seed, what came instead of an answer.
+    ``under_way``: seeds that were stopped, with the failure that says where each was, if it is known.
     ``reached``: of each seed, the states that its lifecycle came to.
     """
 
     done: int = 0
     unfinished: list[str] = field(default_factory=list)
     found: dict[int, Found] = field(default_factory=dict)
-    under_way: set[int] = field(default_factory=set)
+    lost: dict[int, Ended] = field(default_factory=dict)
+    under_way: dict[int, Failure | Ended | None] = field(default_factory=dict)
     reached: dict[int, Reached] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """How many lifecycles failed."""
+        return len(self.found) + len(self.lost)
 
 
 def fuzz(
@@ -84,6 +96,9 @@ def fuzz(
     device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
     schedule: Annotated[str, typer.Option(help="fifo, adversarial or seed=N.")] = "fifo",
     seconds: Annotated[float | None, typer.Option(help="Begin nothing new after so long, whatever is left.")] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long one replay may take; 0: as long as it likes.")
+    ] = DEFAULT_SECONDS,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes; default: one a core, without --device sim 12 at most.")
     ] = None,
@@ -106,13 +121,14 @@ def fuzz(
     from kvspec.system import Setup
 
     must_be_schedule(schedule)
+    must_differ(system, against)
     if seconds is not None and not seconds >= 0:
         refuse(f"--seconds {seconds}: expected 0 or more")
     if output is not None:
         _must_be_folder(output)
     console = Console()
     start = time.monotonic()
-    plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults, profile)
+    plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults, profile, timeout)
     factory, _ = found_system(system), found_system(against)
     if device is Device.CUDA:
         must_build(system, factory, Setup(random_manager(Random(first), plan.profile()), STREAMS, plan.options))
@@ -128,32 +144,31 @@ def fuzz(
         def tell(found: Found | None) -> None:
             if found is not None:
                 _report_at_once(console, found, output)
-            progress.update(bar, completed=tally.done, description=f"{len(tally.found)} failed")
+            progress.update(bar, completed=tally.done, description=f"{tally.failed} failed")
 
         try:
             _run(plan, range(first, first + seeds), seconds, jobs, keep_going, tally, tell)
         except KeyboardInterrupt:
             stopped = "stopped early: "
-        except BrokenProcessPool:
-            stopped = "a process ended without an answer: "
         finally:
             signal.signal(signal.SIGTERM, before)
     for one in sorted(tally.found.values(), key=lambda found: found.seed):
         _report(console, one, plan, output)
+    for seed, ended in sorted(tally.lost.items()):
+        _report_lost(console, seed, ended, plan)
     states = Reached()
     for seed in sorted(tally.reached):  # in this order whoever was first
         states.add(tally.reached[seed])
     if states.steps:
         print_states(console, states)
-    counts = [f"{tally.done} lifecycles of {steps} steps", f"{len(tally.found)} failed"]
+    counts = [f"{tally.done} lifecycles of {steps} steps", f"{tally.failed} failed"]
     if tally.unfinished:
         console.print(f"not gone through: {tally.unfinished[0]}", soft_wrap=True)
         counts.append(f"{len(tally.unfinished)} not gone through")
     console.print(f"{stopped}{', '.join(counts)}, {time.monotonic() - start:.1f} s")
     if stopped and tally.under_way:
-        under_way = ", ".join(map(str, sorted(tally.under_way)))
-        console.print(f"under way were: {under_way}; run one alone with --first SEED --seeds 1", soft_wrap=True)
-    if tally.found or stopped:
+        _tell_under_way(console, tally)
+    if tally.failed or stopped:
         raise typer.Exit(1)
     if tally.done == len(tally.unfinished):
         refuse("no lifecycle was gone through, which is not a pass")
@@ -172,55 +187,72 @@ def _must_be_folder(output: Path) -> None:
 def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going: bool, tally: Tally, tell: Tell) -> None:
     """Fill ``tally``, and ``tell`` of each change. Failures are made shorter while others run."""
     from kvspec.harness.runner import process_context
+    from kvspec.harness.workers import Workers
 
     end = None if seconds is None else time.monotonic() + seconds
     queue = iter(seeds)
     context = process_context("kvspec.audit.lifecycles", plan.system, plan.against)
-    pool = ProcessPoolExecutor(jobs, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
-    running: dict[Future[Hunted], int] = {}
-    try:
-        while True:
+    with Workers(jobs, context) as workers:
+
+        def more() -> None:
             late = end is not None and time.monotonic() > end
-            if not late and (keep_going or not tally.found):
-                for seed in itertools.islice(queue, 2 * jobs - len(running)):
-                    running[pool.submit(_one, seed, plan)] = seed
-            tally.under_way = set(running.values())
-            if not running:
-                break
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                seed = running.pop(future)
-                hunted = future.result()
-                found = hunted.found
-                if seed in tally.found:  # it is shorter now
-                    assert found is not None
-                    tally.found[seed] = found
-                    continue
-                tally.done += 1
-                tally.reached[seed] = hunted.reached
-                if hunted.unfinished:
-                    tally.unfinished.append(hunted.unfinished)
-                if found is not None:
-                    tally.found[seed] = found
-                    running[pool.submit(_shorter, found, plan)] = seed
-                tell(found)
-    except BaseException:
-        for process in list(pool._processes.values()):  # they are in the middle of something, and nobody waits for it
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
+            if not late and (keep_going or not tally.failed):
+                for seed in itertools.islice(queue, 2 * jobs - workers.unanswered):
+                    # It is gone through, and both systems are closed: each of the two interrupts itself.
+                    workers.ask(seed, _one, seed, plan, seconds=2 * plan.timeout)
+
+        try:
+            more()
+            for seed, answer in workers.answers():
+                assert isinstance(seed, int)
+                _take(seed, answer, plan, workers, tally, tell)
+                more()
+        except KeyboardInterrupt:
+            tally.under_way = {seed: _where(answer) for seed, answer in workers.interrupt() if isinstance(seed, int)}
+            raise
+
+
+def _take(seed: int, answer: Hunted | Ended, plan: Plan, workers: Workers, tally: Tally, tell: Tell) -> None:
+    from kvspec.harness.workers import Ended
+
+    again = seed in tally.found  # it was being made shorter
+    tally.done += not again
+    if isinstance(answer, Ended):
+        if not again:  # else what it was before stays
+            tally.lost[seed] = answer
+            tell(None)
+        return
+    if again:
+        if answer.found is not None:
+            tally.found[seed] = answer.found
+        return
+    tally.reached[seed] = answer.reached
+    if answer.unfinished:
+        tally.unfinished.append(answer.unfinished)
+    if answer.found is not None:
+        tally.found[seed] = answer.found
+        workers.ask(seed, _shorter, answer.found, plan)
+    tell(answer.found)
+
+
+def _where(answer: Hunted | Ended) -> Failure | Ended | None:
+    from kvspec.harness.workers import Ended
+
+    if isinstance(answer, Ended):
+        return answer
+    return None if answer.found is None else answer.found.result.failure
 
 
 def _one(seed: int, plan: Plan) -> Hunted:
     from kvspec.audit.lifecycles import hunt
 
-    return hunt(seed, plan.steps, *_systems(plan), plan.options, plan.profile())
+    return hunt(seed, plan.steps, *_systems(plan), plan.options, plan.profile(), plan.timeout)
 
 
 def _shorter(found: Found, plan: Plan) -> Hunted:
     from kvspec.audit.lifecycles import Hunted, shrink
 
-    return Hunted(shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS))
+    return Hunted(shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS, plan.timeout))
 
 
 def _systems(plan: Plan) -> tuple[Named, Named]:
@@ -232,6 +264,34 @@ def _systems(plan: Plan) -> tuple[Named, Named]:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _tell_under_way(console: Console, tally: Tally) -> None:
+    """Which lifecycles were stopped, and where each was."""
+    for seed, where in sorted(tally.under_way.items()):
+        step, frames = _step_and_frames(where)
+        console.print(f"under way: lifecycle {seed}{step}", style="bold", markup=False)
+        for frame in frames:
+            console.print(f"  {frame}", style="dim", markup=False, soft_wrap=True)
+    seeds = ", ".join(map(str, sorted(tally.under_way)))
+    console.print(f"under way were: {seeds}; run one alone with --first SEED --seeds 1", soft_wrap=True)
+
+
+def _step_and_frames(where: Failure | Ended | None) -> tuple[str, tuple[str, ...]]:
+    if where is None:
+        return "", ()
+    if hasattr(where, "frames"):
+        return f" at step {where.step}" if where.step >= 0 else "", where.frames
+    return f" at step {where.step}, {where.verb}", where.differences[0].detail
+
+
+def _report_lost(console: Console, seed: int, ended: Ended, plan: Plan) -> None:
+    """A lifecycle that took its process with it."""
+    step, frames = _step_and_frames(ended)
+    console.print(f"lifecycle {seed} gave no answer{step}: {ended.why}", style="bold red", markup=False, soft_wrap=True)
+    for frame in frames:
+        console.print(f"  {frame}", style="dim", markup=False, soft_wrap=True)
+    console.print(f"reproduce: {_command(seed, plan)}", markup=False, soft_wrap=True)
 
 
 def _report_at_once(console: Console, found: Found, output: Path | None) -> None:
@@ -247,16 +307,24 @@ def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> 
 
     from kvspec.harness.report import failure_report
 
-    asked = {"steps": plan.steps, "system": plan.system, "against": plan.against, **plan.options}
-    command = " ".join([f"kvspec fuzz --first {found.seed} --seeds 1", *(f"--{name} {value}" for name, value in asked.items())])
-    command += "" if plan.sizes is Sizes.SMALL else f" --profile {plan.sizes.value}"
-    command += "".join(f" --no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on)
-    console.print(failure_report(found.result, (plan.against, plan.system), command))
+    console.print(failure_report(found.result, (plan.against, plan.system), _command(found.seed, plan)), soft_wrap=True)
     path = _write(found, output)
     if path is None:
         console.print(Syntax(found.text, "yaml", word_wrap=True))
     else:
         console.print(f"[bold]{path}[/bold]")
+
+
+def _command(seed: int, plan: Plan) -> str:
+    """The line that repeats a lifecycle; it says what is not the default."""
+    parts = ["kvspec", "fuzz", "--first", str(seed), "--seeds", "1"]
+    asked = {"steps": str(plan.steps), "system": plan.system, "against": plan.against, **plan.options}
+    for name, value in asked.items():
+        if value != {"steps": "60", "system": "kvgpu", "against": "kvref", "device": "auto", "schedule": "fifo"}[name]:
+            parts += [f"--{name}", value]
+    parts += [] if plan.sizes is Sizes.SMALL else ["--profile", plan.sizes.value]
+    parts += [f"--no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on]
+    return shlex.join(parts)
 
 
 def _write(found: Found, output: Path | None) -> Path | None:

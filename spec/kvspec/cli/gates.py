@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvspec.cli.check import suite_or_exit
-from kvspec.cli.run import Device, found_system, must_be_schedule, refuse
+from kvspec.cli.refusing import found_system, must_be_schedule, refuse
+from kvspec.cli.run import Device
 
 if TYPE_CHECKING:
     from kvspec.audit.gates import Permuted

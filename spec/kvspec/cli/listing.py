@@ -9,13 +9,15 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from kvspec.harness.difference import Result, Verdict
-from kvspec.harness.report import path_text, summary
+from kvspec.harness.report import first_difference, path_text, summary
 
 STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
 NUMBERS = 2 + 2 + 5 + 2 + 7 + 2 + 9
 """The width of a line of the table without the scenario's name."""
 MAX_REPORTS = 10
-"""How many failures are shown in full without ``--verbose``."""
+"""How many failures, each with another first difference, are shown in full without ``--verbose``."""
+MAX_PLACES = 3
+"""How many of the scenarios that begin with the same difference are named."""
 MAX_REASONS = 4
 """Up to so many different reasons are printed as they are; more are taken apart and counted."""
 MAX_LACKS = 12
@@ -23,29 +25,72 @@ MAX_LACKS = 12
 
 
 def print_results(
-    console: Console, results: Sequence[Result], reports: Mapping[int, RenderableType], commands: Mapping[int, str], verbose: bool
+    console: Console,
+    results: Sequence[Result],
+    reports: Mapping[int, RenderableType],
+    verbose: bool = False,
+    quiet: bool = False,
 ) -> None:
-    """Print the table of a run, what was skipped, and the failures, which come last so that nobody has to scroll.
+    """Print the results of a run, what was skipped, and the failures, which come last so that nobody has to scroll.
 
-    :param reports: by the place of a failed result, its report; ``commands``: the line that repeats it.
-    :param verbose: list skipped scenarios too, and show every failure in full.
+    :param reports: by the place of a failed result, its report.
+    :param verbose: a line for each scenario in place of one for each folder, and every failure in full.
+    :param quiet: the failures alone.
     """
-    shown = [result for result in results if verbose or result.verdict is not Verdict.SKIPPED]
-    if shown:
-        for line in _table(shown, console.width):
+    if not quiet:
+        shown = [result for result in results if verbose or result.verdict is not Verdict.SKIPPED]
+        for line in (_table(shown, console.width) if verbose else _folders(results)) if shown else ():
             console.print(line, soft_wrap=True)
+        if shown:
+            console.print()
+        for reason in _skips(results, verbose):
+            console.print(reason, style="yellow", markup=False)
+    groups = _alike(results, reports)
+    for number, group in enumerate(groups):
+        if number == MAX_REPORTS and not verbose:
+            break
+        for place in group if verbose else group[:1]:
+            console.print(reports[place], soft_wrap=True)
+            console.print()
+        if not verbose and len(group) > 1:
+            console.print(f"{len(group) - 1} more begin with: {_first(results[group[0]])}", style="bold red", markup=False)
+            _places(console, [results[place] for place in group[1:]])
+            console.print()
+    rest = [] if verbose else groups[MAX_REPORTS:]
+    for group in rest:
+        console.print(f"{len(group)} begin with: {_first(results[group[0]])}", style="bold red", markup=False)
+        _places(console, [results[place] for place in group])
+    if rest:
         console.print()
-    for reason in _skips(results, verbose):
-        console.print(reason, style="yellow", markup=False)
-    whole = list(reports) if verbose else list(reports)[:MAX_REPORTS]
-    for number in whole:
-        console.print(reports[number], soft_wrap=True)
-        console.print()
-    if len(whole) < len(reports):
-        console.print(f"{len(reports) - len(whole)} more failed; -v shows them in full", style="bold red", markup=False)
-        for number in list(reports)[len(whole) :]:
-            console.print(f"reproduce: {commands[number]}", markup=False, soft_wrap=True)
-        console.print()
+    if not verbose and (len(groups) < len(reports) or rest):
+        console.print("-v shows every failure in full", style="dim")
+
+
+def _alike(results: Sequence[Result], reports: Mapping[int, RenderableType]) -> list[list[int]]:
+    """The places of the failures, those that begin with the same difference together, and the shortest scenario first."""
+    groups: dict[str, list[int]] = {}
+    for place in sorted(reports, key=lambda place: (_length(results[place]), place)):
+        groups.setdefault(_first(results[place]).partition(" [")[0], []).append(place)
+    return list(groups.values())
+
+
+def _length(result: Result) -> int:
+    """How many steps have to be understood."""
+    return 0 if result.failure is None else result.failure.step + 1
+
+
+def _first(result: Result) -> str:
+    """What a failure begins with: ``version after suspend [R6.4]``."""
+    assert result.failure is not None
+    return first_difference(result.failure)
+
+
+def _places(console: Console, results: Sequence[Result]) -> None:
+    for result in results[:MAX_PLACES]:
+        where = f"{path_text(result.position.path)}:{result.position.line}"
+        console.print(f"  {where}  {result.name}", style="dim", markup=False, soft_wrap=True)
+    if len(results) > MAX_PLACES:
+        console.print(f"  and {len(results) - MAX_PLACES} more", style="dim", markup=False)
 
 
 def counts(results: Sequence[Result]) -> str:
@@ -53,6 +98,26 @@ def counts(results: Sequence[Result]) -> str:
     seconds = sum(result.seconds for result in results)
     steps = sum(result.steps for result in results)
     return f"{summary(results)} of {len(results)} scenarios, {steps} steps in {seconds:.1f} s of replay"
+
+
+def _folders(results: Sequence[Result]) -> Iterator[Text]:
+    """A line per folder: how many of its scenarios passed, failed and were skipped, and how long that took."""
+    folders: dict[str, list[Result]] = {}
+    for result in results:
+        folders.setdefault(path_text(result.position.path.parent), []).append(result)
+    lines = []
+    for name, inside in folders.items():
+        files = {path_text(result.position.path) for result in inside}
+        lines.append((files.pop() if len(files) == 1 else name, inside))  # a single file says more than its folder
+    width = max(len(name) for name, _ in lines)
+    shown = [verdict for verdict in Verdict if any(result.verdict is verdict for result in results)]
+    for name, inside in lines:
+        tally = Counter(result.verdict for result in inside)
+        line = Text(f"{name:{width}}")
+        for verdict in shown:
+            line.append(f"  {tally[verdict]:4d} {verdict.value}", STYLES[verdict] if tally[verdict] else "dim")
+        line.append(f"  {sum(result.seconds for result in inside) * 1000:6.0f} ms", "dim")
+        yield line
 
 
 def _table(results: Sequence[Result], width: int) -> Iterator[Text]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvspec.cli.run import chosen_scenarios, must_be_writable, refuse
+from kvspec.cli.choosing import chosen_scenarios
+from kvspec.cli.refusing import must_be_writable, refuse
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 
 if TYPE_CHECKING:

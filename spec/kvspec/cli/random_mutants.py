@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from kvspec.cli.run import found_system, must_be_writable, refuse
+from kvspec.cli.refusing import found_system, must_be_writable, refuse
 
 if TYPE_CHECKING:
     from types import FrameType

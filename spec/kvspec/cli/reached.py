@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvspec.cli.check import suite_or_exit
-from kvspec.cli.run import found_system
+from kvspec.cli.refusing import found_system
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import re
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvspec.cli.check import MAX_SHOWN, suite_or_exit
-from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, read
+from kvspec.cli.choosing import chosen_scenarios
+from kvspec.cli.refusing import found_system, must_be_schedule, must_be_writable, must_build, must_differ, refuse
+from kvspec.harness.watch import DEFAULT_SECONDS
+from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 from kvspec.scenario import Scenario
-from kvspec.suite import scenario_files
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from kvspec.harness.difference import Result
     from kvspec.harness.runner import Plan
-    from kvspec.harness.systems import Factory
-    from kvspec.system import Setup
 
 
 class Device(StrEnum):
@@ -33,7 +31,9 @@ class Device(StrEnum):
 
 
 def run(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files, folders to search, or FILE:LINE for one scenario; the suite if left out.")
+    ] = None,
     system: Annotated[str, typer.Option(help="The system under test: a name, or package.module:Class.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
     device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
@@ -45,13 +45,26 @@ def run(
         str | None,
         typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match: 'R4 and not sharing'."),
     ] = None,
+    last_failed: Annotated[
+        bool, typer.Option("--last-failed", help="Only those that failed when they last ran here; all if none did.")
+    ] = False,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="Print FILE:LINE and name of the scenarios, and run nothing.")
+    ] = False,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many processes; one a core if left out, one for few scenarios.")
+        int | None, typer.Option("--jobs", "-j", min=1, help="How many processes; one a core if left out, one for few scenarios.")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long one scenario may take; 0: as long as it likes.")
+    ] = DEFAULT_SECONDS,
+    first: Annotated[bool, typer.Option("-x", help="Stop at the first failure.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the results as JUnit XML.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as one HTML page.")] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Check the order of device accesses.")] = True,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List skipped scenarios too, and show every failure.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="A line for each scenario, and every failure in full.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Failures and the line of counts alone.")] = False,
     max_pool_bytes: Annotated[
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
@@ -60,26 +73,42 @@ def run(
     # Imported here, so that the help is quick.
     from rich.console import Console
 
+    from kvspec.cli.last_failed import failed_last, remember
     from kvspec.harness.runner import Plan, default_jobs
 
     must_be_schedule(schedule)
+    must_differ(system, against)
     if require_cuda and device is Device.SIM:
         refuse("--require-cuda and --device sim contradict each other")
+    if quiet and verbose:
+        refuse("--quiet and --verbose contradict each other")
     chosen = Device.CUDA if require_cuda else device
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
+    if last_failed:
+        scenarios = failed_last(scenarios)
+    if only_list:
+        _list(scenarios)
+        return
     _must_be_outputs({"--junit": junit, "--html": html}, scenarios)
     options = {"device": chosen.value, "check": "on" if check else "off"}
     if schedule is not None:
         options["schedule"] = schedule
-    plan = Plan(system, against, options, max_pool_bytes, timelines=html is not None)
+    plan = Plan(system, against, options, max_pool_bytes, timeout, timelines=html is not None)
     jobs = jobs if jobs is not None else default_jobs(len(scenarios), chosen.value)
     if chosen is Device.CUDA:
         _probe(plan, scenarios, require_cuda)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
-    results = _run(plan, scenarios, jobs, console)
-    _show(console, plan, results, verbose, junit, html)
+    results, under_way, interrupted = _run(plan, scenarios, jobs, console, first)
+    remember(results)
+    _show(console, plan, results, verbose, quiet, junit, html)
+    if interrupted:
+        _tell_under_way(console, under_way)
+        console.print(f"interrupted: {len(results)} of {len(scenarios)} scenarios have run", style="bold red")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if len(results) < len(scenarios):
+        console.print(f"stopped at the first failure: {len(scenarios) - len(results)} scenarios were not run", style="yellow")
     failed = any(result.verdict.value == "failed" for result in results)
     unchecked = sum(result.verdict.value != "skipped" and result.device != "cuda" for result in results)
     if require_cuda and unchecked:
@@ -90,10 +119,15 @@ def run(
     raise typer.Exit(1 if failed else 0)
 
 
-def refuse(message: str, code: int = 2) -> NoReturn:
-    """Leave with a message about the usage."""
-    typer.echo(message, err=True)
-    raise typer.Exit(code)
+EXIT_INTERRUPTED = 130
+"""As a shell reports SIGINT."""
+
+
+def _list(scenarios: Sequence[Scenario]) -> None:
+    from kvspec.harness.report import path_text
+
+    for one in scenarios:
+        typer.echo(f"{path_text(one.position.path)}:{one.position.line}  {one.name}")
 
 
 def _must_be_outputs(outputs: dict[str, Path | None], scenarios: list[Scenario]) -> None:
@@ -108,16 +142,6 @@ def _must_be_outputs(outputs: dict[str, Path | None], scenarios: list[Scenario])
         taken[path.resolve()] = f"what {option} writes"
 
 
-def must_be_writable(option: str, path: Path) -> None:
-    """Leave if a file cannot be written, before anything is run for it."""
-    if path.is_dir():
-        refuse(f"{option} {path}: cannot be written: it is a folder")
-    if not path.absolute().parent.is_dir():
-        refuse(f"{option} {path}: cannot be written: there is no folder {path.parent}")
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        refuse(f"{option} {path}: cannot be written: permission denied")
-
-
 def _probe(plan: Plan, scenarios: list[Scenario], require_cuda: bool) -> None:
     """Build the system once before everything, so that a machine without a GPU is one message and not one a scenario."""
     from kvspec.harness.systems import lacking, setup_for
@@ -128,72 +152,19 @@ def _probe(plan: Plan, scenarios: list[Scenario], require_cuda: bool) -> None:
         must_build(plan.system, factory, setup_for(able, plan.options), 1 if require_cuda else 2)
 
 
-def must_build(name: str, factory: Factory, setup: Setup, code: int = 2) -> None:
-    """Leave with ``code`` and the reason if a system cannot be built with device cuda."""
-    try:
-        factory(setup).close()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever a system raises where its device is not there
-        text = " ".join(str(error).split()) or type(error).__name__
-        refuse(f"{name} cannot be built with device cuda: {text}", code)
-
-
-def must_be_schedule(schedule: str | None) -> None:
-    """Leave with what a schedule is if this is none."""
-    if schedule is not None and re.fullmatch(r"fifo|adversarial|seed=\d{1,18}", schedule) is None:
-        refuse(f"--schedule {schedule}: expected fifo, adversarial or seed=N")
-
-
-def found_system(name: str) -> Factory:
-    """The factory of a system; leaves with what there is if there is none of that name."""
-    from kvspec.harness.systems import SystemNotFound, find_system
-
-    try:
-        return find_system(name)
-    except SystemNotFound as error:
-        refuse(str(error))
-
-
-def chosen_scenarios(paths: list[Path] | None, expression: str | None, max_pool_bytes: int) -> list[Scenario]:
-    """The scenarios that a command line asks for; leaves with what is wrong if there are none, or a file is wrong."""
-    from kvspec.harness.select import SelectionError, select
-
-    asked = paths or [suite_or_exit()]
-    scenarios: list[Scenario] = []
-    wrong = 0
-    for path in scenario_files(asked):
-        loaded = read(path, max_pool_bytes=max_pool_bytes)
-        for problem in loaded.problems[:MAX_SHOWN]:
-            typer.echo(str(problem), err=True)
-        if len(loaded.problems) > MAX_SHOWN:
-            typer.echo(f"{path}: and {len(loaded.problems) - MAX_SHOWN} more problems", err=True)
-        wrong += bool(loaded.problems)
-        scenarios += loaded.scenarios
-    if wrong:
-        refuse(f"{wrong} {'file is' if wrong == 1 else 'files are'} wrong: nothing was run")
-    if not scenarios:
-        refuse(f"nothing to run: no scenario in {', '.join(map(str, asked))}: expected YAML files that say kvspec:")
-    if expression is None:
-        return scenarios
-    try:
-        chosen = select(scenarios, expression)
-    except SelectionError as error:
-        refuse(str(error))
-    if not chosen:
-        refuse(f"nothing to run: -k {expression!r} matches none of {len(scenarios)} scenarios, by name, tag or rule")
-    return chosen
-
-
-def _run(plan: Plan, scenarios: list[Scenario], jobs: int, console: Console) -> list[Result]:
+def _run(
+    plan: Plan, scenarios: list[Scenario], jobs: int, console: Console, first: bool
+) -> tuple[list[Result], list[Result], bool]:
+    """The results in the order of the scenarios, what was under way at an interruption, and whether there was one."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from kvspec.harness.runner import run_all
+    from kvspec.harness.runner import Running
 
     for name in (plan.system, plan.against):
         found_system(name)
     found: dict[int, Result] = {}
-    failed = 0
+    under_way: list[Result] = []
+    failed, interrupted = 0, False
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -201,16 +172,42 @@ def _run(plan: Plan, scenarios: list[Scenario], jobs: int, console: Console) -> 
         TimeElapsedColumn(),
         TextColumn("{task.fields[now]}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with (
+        Running(plan, scenarios, jobs) as running,  # before the progress bar, which has a thread
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
         task = progress.add_task("replaying", total=len(scenarios), now="")
-        for number, result in run_all(plan, scenarios, jobs):
-            found[number] = result
-            failed += result.verdict.value == "failed"
-            progress.update(task, advance=1, now=f"{failed} failed" if failed else "")
-    return [found[number] for number in range(len(scenarios))]
+        try:
+            for number, result in running.results():
+                found[number] = result
+                failed += result.verdict.value == "failed"
+                progress.update(task, advance=1, now=f"{failed} failed" if failed else "")
+                if first and failed:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+            under_way = running.interrupt()
+    return [found[number] for number in sorted(found)], under_way, interrupted
 
 
-def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, junit: Path | None, html: Path | None) -> None:
+def _tell_under_way(console: Console, results: Sequence[Result]) -> None:
+    """Where each scenario was when the user lost patience."""
+    from kvspec.harness.report import path_text
+
+    for result in results:
+        failure = result.failure
+        if failure is None:  # it has just come to its end
+            continue
+        where = f"{path_text(failure.position.path)}:{failure.position.line}"
+        console.print(f"under way: {result.name!r} at step {failure.step}, {failure.verb}", style="bold", markup=False)
+        console.print(f"  {where}", markup=False, soft_wrap=True)
+        for frame in failure.differences[0].detail:
+            console.print(f"  {frame}", style="dim", markup=False, soft_wrap=True)
+
+
+def _show(
+    console: Console, plan: Plan, results: list[Result], verbose: bool, quiet: bool, junit: Path | None, html: Path | None
+) -> None:
     from kvspec.cli.listing import counts, print_results
     from kvspec.harness.html import write_html
     from kvspec.harness.junit import write_junit
@@ -219,21 +216,25 @@ def _show(console: Console, plan: Plan, results: list[Result], verbose: bool, ju
     from kvspec.harness.unobserved import not_compared
 
     names = (plan.against, plan.system)
-    reports = {}
-    commands = {}
+    reports: dict[int, RenderableType] = {}
     for number, result in enumerate(results):
         if result.failure is not None:
-            commands[number] = reproduce_command(result, plan.system, plan.against, plan.options)
-            reports[number] = failure_report(result, names, commands[number])
-    print_results(console, results, reports, commands, verbose)
-    failed = bool(reports)
-    console.print(counts(results), style="bold red" if failed else "bold green")
-    console.print(f"{plan.system} against {plan.against}", style="dim", markup=False)
+            command = reproduce_command(result, plan.system, plan.against, plan.options)
+            reports[number] = failure_report(result, names, command)
+    print_results(console, results, reports, verbose, quiet)
+    console.print(counts(results), style="bold red" if reports else "bold green")
+    if not quiet:
+        console.print(f"{plan.system} against {plan.against}", style="dim", markup=False)
     unobserved = unobserved_by(found_system(plan.system), found_system(plan.against))
     if unobserved:
         console.print(f"not compared: {not_compared(unobserved)}", style="yellow", markup=False)
     unchecked = sum(result.device != "cuda" for result in results)
-    if unchecked:
+    if (
+        unchecked
+        and not quiet
+        and not all(result.verdict.value == "skipped" for result in results)
+        and plan.options["device"] != Device.CUDA
+    ):
         console.print(f"{unchecked} of {len(results)} scenarios were not checked on a GPU")
     texts = {number: plain(report) for number, report in reports.items()}
     option, path = "--junit", junit

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvspec.cli.run import Device, chosen_scenarios, found_system, must_be_schedule, must_be_writable, refuse
+from kvspec.cli.choosing import chosen_scenarios
+from kvspec.cli.refusing import found_system, must_be_schedule, must_be_writable, refuse
+from kvspec.cli.run import Device
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 from kvspec.scenario import Scenario
 

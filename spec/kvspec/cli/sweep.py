@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvspec.cli.run import Device, chosen_scenarios, refuse
+from kvspec.cli.choosing import chosen_scenarios
+from kvspec.cli.refusing import refuse
+from kvspec.cli.run import Device
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvspec.cli.run import chosen_scenarios, found_system, refuse
+from kvspec.cli.choosing import chosen_scenarios
+from kvspec.cli.refusing import found_system, refuse
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ class Kind(StrEnum):
 
     RAISED = "raised"
     """A system let an exception out."""
+    SILENT = "silent"
+    """A system gave no answer: the time was up, or its process ended."""
     FAULT = "fault"
     """A system reported a problem of its own, such as two unordered accesses."""
     OUTCOME = "outcome"
@@ -45,6 +47,30 @@ class Difference:
     page: str | None = None
     row: tuple[str, int] | None = None
     place: Position | None = None
+
+
+_DECIDING = (
+    # What a system said or did,
+    "raises error returns outcome",
+    # where pages are,
+    "page references tokens level levels page_level snapshot index slot same_page different_page tree moved",
+    # who has them, and what requests and batches are,
+    "page_status owners status phase capacity history committed row batch batches rows free",
+    "events copy_calls evictable would_evict",
+    # what follows from that: contents, order, tables and counters,
+    "payload ready pending done eligible published num_blocks table level_table sees device_words read counters stats",
+    # and what says no more than that something has changed.
+    "dirty dirty_rows acknowledged version version_since",
+)
+_RANKS = {identity: rank for rank, line in enumerate(_DECIDING) for identity in line.split()}
+_USUAL = 4
+
+
+def deciding(difference: Difference) -> int:
+    """How early a difference stands in a report, 0 first: a page in the wrong place explains a version, and not the reverse."""
+    if difference.kind in (Kind.RAISED, Kind.SILENT, Kind.FAULT):
+        return -1
+    return _RANKS.get(difference.identity.replace(" ", "_"), _USUAL)
 
 
 class Verdict(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kvspec.collecting import seldom_collected
+from kvspec.harness import watch as time_limit
 from kvspec.harness.compare import Comparison, Shared, inconsistencies
-from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, side_names
+from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, deciding, side_names
 from kvspec.harness.expectations import compare_expectations
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, PageKey, page_name
@@ -20,6 +22,7 @@ from kvspec.harness.state import compare_state
 from kvspec.harness.systems import Factory, device_of, lacking, setup_for, unobserved_by
 from kvspec.harness.tables import compare_tables
 from kvspec.harness.unobserved import passed_over
+from kvspec.harness.watch import TimedOut, limited, telling
 from kvspec.observation import Observation
 from kvspec.ops import Operation, Sync
 from kvspec.refs import group_shapes
@@ -31,6 +34,8 @@ T = TypeVar("T")
 NO_OPERATION, NO_EXPECTATION = Sync(), Expect()
 FRAMES = 5
 """How many of the innermost frames of an exception a report shows."""
+_OWN_FILES = (__file__, time_limit.__file__, contextlib.__file__)
+"""Frames in these say nothing about a system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,15 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception that a system let out: what it was, and its innermost frames. ``limit``: that of the device, if it is one."""
+    """An exception that a system let out: what it was, and its innermost frames.
+
+    ``limit``: that of the device, if it is one. ``late``: the time of the replay was up.
+    """
 
     text: str
     frames: tuple[str, ...]
     limit: str = ""
+    late: bool = False
 
 
 Look = Callable[[Step, Observation, Observation], None]
@@ -63,6 +72,7 @@ def replay(
     options: Mapping[str, str] | None = None,
     look: Look | None = None,
     watch: Watch | None = None,
+    timeout: float = 0.0,
 ) -> Result:
     """Replay a scenario through both systems and compare after every step.
 
@@ -72,6 +82,7 @@ def replay(
     :param options: handed to both systems in their ``Setup``.
     :param look: called after each step that held.
     :param watch: called after each step that could be compared, also the one that diverges.
+    :param timeout: after so many seconds it fails at the step that it is at; 0 for no limit. It holds in the main thread alone.
     """
     start = time.perf_counter()
     run = _Replay(scenario, implementation, reference, options or {}, look, watch)
@@ -85,7 +96,7 @@ def replay(
         return replace(_result(scenario, Verdict.SKIPPED, 0, start, reason=reason), lacks=things)
     if not scenario.steps:
         return _result(scenario, Verdict.FAILED, 0, start, failure=_nothing(scenario))
-    return run.through(run.steps, start)
+    return run.through(run.steps, start, timeout)
 
 
 def replay_chosen(
@@ -95,17 +106,19 @@ def replay_chosen(
     reference: Named,
     options: Mapping[str, str] | None = None,
     look: Look | None = None,
+    timeout: float = 0.0,
 ) -> tuple[Result, tuple[Step, ...]]:
     """Replay operations that are chosen one by one, with what the reference shows in view; else as `replay`.
 
     Whatever error the reference has is meant, so the implementation must have it, too. It ends where a system lacks something.
 
     :param scenario: one without steps. All steps stand at its position.
+    :param timeout: as of `replay`; choosing takes from it, too.
     :returns: the result, and the steps that were carried out, each with its ``raises``.
     """
     start = time.perf_counter()
     run = _Replay(scenario, implementation, reference, options or {}, look, None)
-    return run.through(lambda: run.choose(choose), start), tuple(run.taken)
+    return run.through(lambda: run.choose(choose), start, timeout), tuple(run.taken)
 
 
 Watch = Callable[[Comparison, tuple[Difference, ...]], None]
@@ -131,6 +144,7 @@ class _Replay:
         self.systems: list[System] = []
         self.device = "unknown"
         self.done = 0
+        self.at = self._first()
         self.limit = ""
         groups = tuple(group_shapes(scenario.manager))
         self.memories = (Memory(groups), Memory(groups))
@@ -140,11 +154,11 @@ class _Replay:
         self.taken: list[Step] = []
         self.agree = False
 
-    def through(self, steps: Callable[[], Failure | None], start: float) -> Result:
-        """Build both systems, go through the steps, and close both."""
+    def through(self, steps: Callable[[], Failure | None], start: float, timeout: float) -> Result:
+        """Build both systems, go through the steps, and close both, which may take as long again."""
         with seldom_collected():
-            failure = self.build() or steps()
-            closing = self.close()
+            failure = self.within(timeout, lambda: self.build() or steps())
+            closing = self.within(timeout, self.close)
         failure = failure or closing
         if failure is None and self.limit:
             return _result(self.scenario, Verdict.SKIPPED, self.done, start, reason=self.limit)  # no device has checked it
@@ -156,6 +170,15 @@ class _Replay:
         if not self.scenario.steps:
             return _nothing(self.scenario)
         return self._raised(self.scenario.steps[0], "while it was asked what it lacks", answers)
+
+    def within(self, seconds: float, part: Callable[[], Failure | None]) -> Failure | None:
+        """A part of the replay, in a limited time."""
+        try:
+            with limited(seconds):
+                return part()
+        except TimedOut as error:  # not in a system, which would have been guarded, but on the way to one or back
+            said = _raised_by(error)
+            return self._raised(self.at, f"in the comparison after {self.at.op.verb}", [said, said])
 
     def build(self) -> Failure | None:
         setup = setup_for(self.scenario, self.options)
@@ -217,15 +240,17 @@ class _Replay:
         return self.scenario.steps[0] if self.scenario.steps else _no_step(self.scenario)
 
     def _step(self, step: Step) -> Failure | None:
+        self.at = step
+        telling[0](step.number)
         outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
+        if self.agree and isinstance(outcomes[0], Outcome):
+            step = self.taken[-1] = replace(step, raises=outcomes[0].error)
         for one in outcomes:
             if isinstance(one, Raised) and one.limit:
                 self.limit = f"from step {step.number}, {step.op.verb}, on: {one.limit}"
                 return None
         if any(isinstance(one, Raised) for one in outcomes):
             return self._raised(step, f"in {step.op.verb}", outcomes)
-        if self.agree and isinstance(outcomes[0], Outcome):
-            step = self.taken[-1] = replace(step, raises=outcomes[0].error)
         seen: list[Index | Raised] = [
             guarded(lambda s=s, before=before: Index(s.observe(), before))  # type: ignore[misc]
             for s, before in zip(self.systems, self.indexes, strict=True)
@@ -256,7 +281,7 @@ class _Replay:
             memory.update(step.number, step.op, outcome, before, now)
             sides.append(Side(name, memory, before, now, outcome))
         comparison = Comparison.of(step, sides[0], sides[1], self.shared)
-        differences = tuple(all_differences(comparison))
+        differences = tuple(sorted(all_differences(comparison), key=deciding))
         self.shared.clean = not differences
         return comparison, differences
 
@@ -279,7 +304,8 @@ class _Replay:
         return Failure(step.number, step.op.verb, step.position, step.last_line, differences, touched, gates, remarks)
 
     def _raised(self, step: Step, doing: str, answers: Sequence[object]) -> Failure:
-        said = [one.text if isinstance(one, Raised) else "no exception" for one in answers]
+        late = any(isinstance(one, Raised) and one.late for one in answers)
+        said = [one.text if isinstance(one, Raised) else "-" if late else "no exception" for one in answers]
         frames = tuple(
             f"{name}: {frame}"
             for name, one in zip(self.names, answers, strict=False)
@@ -287,7 +313,8 @@ class _Replay:
             for frame in one.frames
         )
         said += ["not built"] * (2 - len(said))
-        difference = Difference(Kind.RAISED, doing, said[0], said[1], identity=_exception_identity(answers), detail=frames)
+        kind, identity = (Kind.SILENT, "no answer") if late else (Kind.RAISED, _exception_identity(answers))
+        difference = Difference(kind, doing, said[0], said[1], identity=identity, detail=frames)
         gates = dict(self.memories[0].gates)
         return Failure(step.number, step.op.verb, step.position, step.last_line, (difference,), gates=gates)
 
@@ -319,10 +346,15 @@ def guarded(call: Callable[[], T]) -> T | Raised:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a system's bug of any kind must become a report, a call of exit and a cancellation too
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__][-FRAMES:]
-        lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
-        text = traceback.format_exception_only(error)[-1].strip()
-        return Raised(text, lines, str(error) if isinstance(error, DeviceLimit) else "")
+        return _raised_by(error)
+
+
+def _raised_by(error: BaseException) -> Raised:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OWN_FILES][-FRAMES:]
+    lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
+    late = isinstance(error, TimedOut)
+    text = str(error) if late else traceback.format_exception_only(error)[-1].strip()
+    return Raised(text, lines, str(error) if isinstance(error, DeviceLimit) else "", late)
 
 
 def _exception_identity(answers: Sequence[object]) -> str:

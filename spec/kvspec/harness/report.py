@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kvspec.harness.difference import Difference, Failure, Kind, Result, side_names
+from kvspec.suite import suite_name
 
 MAX_DIFFERENCES = 12
 """How many differences one report shows; the rest are counted."""
@@ -22,6 +23,7 @@ MAX_VALUE = 300
 """How many characters of one value a report shows."""
 TITLES = {
     Kind.RAISED: "the system raised",
+    Kind.SILENT: "no answer",
     Kind.FAULT: "fault",
     Kind.OUTCOME: "differs",
     Kind.EXPECTATION: "expected",
@@ -30,11 +32,16 @@ TITLES = {
 
 
 def reproduce_command(result: Result, system: str, against: str, options: Mapping[str, str]) -> str:
-    """The one line that runs this scenario alone in the same way."""
-    parts = ["kvspec", "run", path_text(result.position.path), "-k", result.name, "--system", system, "--against", against]
-    for key in ("device", "schedule"):
-        if options.get(key, "auto") != "auto":
-            parts += [f"--{key}", options[key]]
+    """The one line that runs this scenario alone in the same way, from where it is printed."""
+    parts = ["kvspec", "run", f"{path_text(result.position.path)}:{result.position.line}"]
+    for option, value, default in (
+        ("--system", system, "kvgpu"),
+        ("--against", against, "kvref"),
+        ("--device", options.get("device"), "auto"),
+        ("--schedule", options.get("schedule"), None),
+    ):
+        if value is not None and value != default:
+            parts += [option, value]
     if options.get("check") == "off":
         parts.append("--no-check")
     return shlex.join(parts)
@@ -72,6 +79,15 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
         parts.append(Text.assemble("the rules: ", (f"kvspec explain {' '.join(rules)}", "bold")))
     parts.append(Text.assemble("reproduce: ", (command, "bold")))
     return Group(*parts)
+
+
+def first_difference(failure: Failure) -> str:
+    """What a failure begins with, the same for the same mistake in other scenarios: ``version after suspend [R6.4]``."""
+    first = failure.differences[0]
+    what = TITLES[first.kind] if first.kind in (Kind.RAISED, Kind.SILENT) else first.identity or first.subject
+    where = f" {first.subject}" if first.kind in (Kind.RAISED, Kind.SILENT) else f" after {failure.verb}"
+    said = f": {first.identity}" if first.kind is Kind.RAISED else ""
+    return f"{what}{where}{said}" + (f" [{', '.join(first.rules)}]" if first.rules else "")
 
 
 def plain(renderable: RenderableType, width: int = 140) -> str:
@@ -142,12 +158,12 @@ def _short(text: str) -> str:
 
 
 def path_text(path: Path) -> str:
-    """A path as a user would type it here."""
+    """A path as a user would type it here: relative, and below the suite if it is outside of where the user is."""
     try:
         relative = os.path.relpath(path)
     except ValueError:  # another drive
         return str(path)
-    return str(path) if relative.startswith("..") else relative
+    return relative if not relative.startswith("..") else suite_name(path) or str(path)
 
 
 def summary(results: Sequence[Result]) -> str:

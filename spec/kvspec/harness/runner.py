@@ -1,12 +1,10 @@
-"""Running many scenarios, in this process or in several."""
+"""Running many scenarios in processes of their own: a system that ends one, or hangs in one, fails one scenario."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing.context import BaseContext
@@ -15,6 +13,8 @@ from pathlib import Path
 from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict
 from kvspec.harness.replay import Named, replay
 from kvspec.harness.systems import find_system
+from kvspec.harness.watch import DEFAULT_SECONDS
+from kvspec.harness.workers import Ended, Workers
 from kvspec.language import load_file
 from kvspec.scenario import Scenario
 
@@ -24,8 +24,9 @@ FEW = 24
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to run: the names of the system under test and of the reference, the options of both, the memory limit of a file.
+    """How to run: the names of the system under test and of the reference, and the options of both.
 
+    ``max_pool_bytes``: the memory limit of a file. ``timeout``: of a scenario, in seconds; 0 for none.
     ``timelines``: keep what was seen of each scenario that fails.
     """
 
@@ -33,6 +34,7 @@ class Plan:
     against: str
     options: Mapping[str, str] = field(default_factory=dict)
     max_pool_bytes: int = 1 << 30
+    timeout: float = DEFAULT_SECONDS
     timelines: bool = False
 
 
@@ -46,19 +48,49 @@ def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tu
 
     :raises SystemNotFound: a system of the plan is not there.
     """
-    if jobs <= 1:
-        implementation, reference = _systems(plan.system, plan.against)
-        for number, scenario in enumerate(scenarios):
-            yield number, _replay(plan, scenario, implementation, reference)
-        return
-    context = process_context("kvspec.harness.runner", plan.system, plan.against)
-    rest = dict(enumerate(scenarios))
-    for number, result in _in_pool(plan, rest, jobs, context):
-        del rest[number]
-        yield number, result
-    # A system that ends its process takes the pool with it. What is left runs alone, so that it is known which one did.
-    for number, scenario in rest.items():
-        yield next(_in_pool(plan, {number: scenario}, 1, context), (number, _died(scenario)))
+    with Running(plan, scenarios, jobs) as running:
+        yield from running.results()
+
+
+class Running:
+    """Scenarios that are being run. Leaving its block ends whatever still runs."""
+
+    def __init__(self, plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> None:
+        """Start processes, and the first scenarios in them.
+
+        :raises SystemNotFound: a system of the plan is not there.
+        """
+        self._scenarios = scenarios
+        forkserver = process_context("kvspec.harness.runner", plan.system, plan.against)
+        context = forkserver if jobs > 1 or not _may_fork() else multiprocessing.get_context("fork")
+        self._workers = Workers(min(jobs, max(len(scenarios), 1)), context, forkserver)
+        for number, one in enumerate(scenarios):
+            self._workers.ask(number, _run_one, plan, one.position.path, one.index, seconds=plan.timeout)
+
+    def results(self) -> Iterator[tuple[int, Result]]:
+        """The place of each scenario with its result, in the order in which they finish."""
+        for number, answer in self._workers.answers():
+            assert isinstance(number, int)
+            yield number, self._result(number, answer)
+
+    def interrupt(self) -> list[Result]:
+        """Stop: how far each scenario that was under way has come, as the failure that it is not."""
+        found = self._workers.interrupt()
+        return [self._result(number, answer) for number, answer in found if isinstance(number, int)]
+
+    def __enter__(self) -> Running:
+        """Itself."""
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        """End all processes."""
+        self._workers.stop()
+
+    def _result(self, number: int, answer: object) -> Result:
+        if isinstance(answer, Ended):
+            return _silent(self._scenarios[number], answer)
+        assert isinstance(answer, Result)
+        return answer
 
 
 def process_context(module: str, *systems: str) -> BaseContext:
@@ -72,41 +104,38 @@ def process_context(module: str, *systems: str) -> BaseContext:
     return context
 
 
-def _in_pool(plan: Plan, scenarios: Mapping[int, Scenario], jobs: int, context: BaseContext) -> Iterator[tuple[int, Result]]:
-    """Results as they come; it ends early if a process of the pool ends."""
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
-        futures = {pool.submit(_run_one, plan, one.position.path, one.index): number for number, one in scenarios.items()}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BrokenProcessPool:
-            return
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _may_fork() -> bool:
+    """Whether this process may be copied as it is, which is the quickest: not where it may have touched a GPU."""
+    return "fork" in multiprocessing.get_all_start_methods() and not os.path.exists("/dev/nvidiactl")
 
 
-def _died(scenario: Scenario) -> Result:
-    step = scenario.steps[0]
-    said = "the process ended without an answer"
-    subject = "nothing, but its process ended in the middle of this scenario"
-    difference = Difference(Kind.RAISED, subject, said, said, identity="process ended")
+def _silent(scenario: Scenario, ended: Ended) -> Result:
+    """The result of a scenario whose process ended without one."""
+    step = scenario.steps[max(ended.step, 0)]
+    doing = f"in {step.op.verb}" if ended.step >= 0 else "before the first step"
+    difference = Difference(Kind.SILENT, doing, ended.why, ended.why, identity="process ended", detail=ended.frames)
     failure = Failure(step.number, step.op.verb, step.position, step.last_line, (difference,))
     return Result(
-        scenario.name, scenario.position, scenario.index, scenario.rules, Verdict.FAILED, 0, 0.0, reason=said, failure=failure
+        scenario.name,
+        scenario.position,
+        scenario.index,
+        scenario.rules,
+        Verdict.FAILED,
+        max(ended.step, 0),
+        0.0,
+        reason=ended.why,
+        failure=failure,
     )
 
 
 def _run_one(plan: Plan, path: Path, index: int) -> Result:
     implementation, reference = _systems(plan.system, plan.against)
-    return _replay(plan, _loaded(path, plan.max_pool_bytes)[index], implementation, reference)
-
-
-def _replay(plan: Plan, scenario: Scenario, implementation: Named, reference: Named) -> Result:
+    scenario = _loaded(path, plan.max_pool_bytes)[index]
     if not plan.timelines:
-        return replay(scenario, implementation, reference, plan.options)
+        return replay(scenario, implementation, reference, plan.options, timeout=plan.timeout)
     from kvspec.harness.timeline.page import replay_seen  # nothing else needs the page
 
-    return replay_seen(scenario, implementation, reference, plan.options)
+    return replay_seen(scenario, implementation, reference, plan.options, plan.timeout)
 
 
 @lru_cache(maxsize=4)

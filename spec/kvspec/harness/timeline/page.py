@@ -47,11 +47,13 @@ def write_page(path: Path, timelines: Sequence[Timeline]) -> int:
     return path.write_bytes(page.encode())
 
 
-def replay_seen(scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str]) -> Result:
-    """Replay a scenario, and keep what was seen of it if it fails."""
+def replay_seen(
+    scenario: Scenario, implementation: Named, reference: Named, options: Mapping[str, str], timeout: float = 0.0
+) -> Result:
+    """Replay a scenario, and keep what was seen of it if it fails. ``timeout``: as of ``replay``."""
     timeline = Timeline(scenario, (reference.name, implementation.name))
     recorder = recorder_of(timeline, None)
-    result = replay(scenario, implementation, reference, options, watch=recorder.watch)
+    result = replay(scenario, implementation, reference, options, watch=recorder.watch, timeout=timeout)
     if result.failure is None:
         return result
     finish(timeline, recorder, result, options)
