@@ -26,7 +26,8 @@ def kvspec_replay(request: pytest.FixtureRequest) -> Replay:
 
     What it is called with: a file (a relative path starts where the test's file is), or a ``kvspec.Scenario``. ``system``,
     ``against``: a system's name or what builds one from a ``kvspec.Setup`` (a class, a function); left out, those of the
-    command line. Further keywords are options of the ``Setup``: ``device="sim"``, ``schedule="adversarial"``, ``check="off"``.
+    command line or the ini file. Further keywords are options of the ``Setup``: ``device="sim"``, ``schedule="adversarial"``,
+    ``check="off"``.
 
     The test fails with the report of the first scenario that does, is skipped if a system lacks what all of them need, and
     otherwise gets a ``kvspec.Result`` for each scenario of the file.
@@ -49,9 +50,10 @@ def kvspec_replay(request: pytest.FixtureRequest) -> Replay:
             for role, given in (("system", system), ("against", against))
         ]
         given = {**options_of(request.config), **options}
+        timeout = max(0.0, request.config.getoption("--kvspec-timeout"))
         results = []
         for scenario in scenarios:
-            result = replay(scenario, named[0], named[1], given)
+            result = replay(scenario, named[0], named[1], given, timeout=timeout)
             if result.verdict is Verdict.FAILED:
                 command = shlex.join(["pytest", request.node.nodeid])
                 pytest.fail(report_of(result, (named[1].name, named[0].name), command), pytrace=False)
