@@ -1,4 +1,4 @@
-"""The JSON Schema of a scenario document, generated from the models."""
+"""The JSON Schema of a scenario document, generated from the models, with the texts of ``kvspec.words``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,24 @@ from kvspec.language.document import Document
 from kvspec.language.steps import RETURNS
 from kvspec.ops import VERBS, Operation
 from kvspec.scenario import Expect, ManagerStatsExpect, StatsExpect
+from kvspec.words.document import KEYS, STEP
+from kvspec.words.expectations import EXPECTATIONS
+from kvspec.words.lookup import expectation_text, key_text, verb_text
+from kvspec.words.verbs import SCHEDULED, argument
 
 _REF = "#/$defs/{model}"
 _LEVELS = [kind.value for kind in LevelKind]
+_PARTS = {
+    "MovedPages": "moved",
+    "CopyCalls": "copy_calls",
+    "SnapshotExpect": "snapshot",
+    "StatsExpect": "stats",
+    "ManagerStatsExpect": "stats",
+    "StoredExpect": "events",
+    "RemovedExpect": "events",
+    "LevelExpect": "events",
+}
+"""The expectation that each mapping belongs to which stands inside one."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -24,19 +39,26 @@ def json_schema() -> dict[str, Any]:
     models: list[type[Model]] = [Document, Expect, StatsExpect, ManagerStatsExpect, *VERBS.values()]
     _, generated = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
     definitions: dict[str, Any] = _tidy(generated["$defs"])
+    _describe(definitions)
     document = definitions.pop("Document")
     document["properties"]["steps"]["items"] = {"$ref": "#/$defs/Step"}
     expect = definitions["Expect"]["properties"]
-    expect["tree"] = {
+    expect["tree"] |= {
         "type": "array",
         "items": {
             "type": "object",
             "required": ["tokens"],
-            "properties": {"tokens": {"type": "array", "items": {"type": "integer"}}},
+            "properties": {
+                "tokens": {
+                    "type": "array",
+                    "items": {"type": "integer"},
+                    "description": "All tokens from the root to the end of the block.",
+                }
+            },
             "additionalProperties": {"enum": [*_LEVELS, "absent"]},
         },
     }
-    expect["stats"] = _stats()
+    expect["stats"] |= _stats()
     definitions["Step"] = _step()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -51,34 +73,65 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
+def _describe(definitions: dict[str, Any]) -> None:
+    """Give every property its text, and every mapping that of its model in plain words."""
+    verbs = {model.__name__: verb for verb, model in VERBS.items()}
+    for name, definition in definitions.items():
+        properties = definition.get("properties", {})
+        if name in verbs:
+            definition["description"] = verb_text(verbs[name])
+            definition["title"] = f"{verbs[name]} with what it needs"  # an editor offers it so
+        elif "description" in definition:
+            definition["description"] = definition["description"].replace("``", "`").replace("\n", " ")
+        for key, schema in properties.items():
+            if name in KEYS:
+                text = key_text(KEYS[name][key])
+            elif name in verbs:
+                text = argument(verbs[name], key)
+            elif name == "Scheduled":
+                text = SCHEDULED[key]
+            elif name == "Expect":
+                text = expectation_text(key)
+            else:
+                text = EXPECTATIONS[_PARTS[name]].parts[key]
+            schema["description"] = text
+        for key, schema in properties.items():
+            if "$ref" in schema:  # a description beside a reference is not everywhere shown
+                properties[key] = {"description": schema.pop("description"), "allOf": [schema]}
+
+
 def _step() -> dict[str, Any]:
     simple = [verb for verb, model in VERBS.items() if _needs_nothing(model)]
-    properties: dict[str, Any] = {verb: _verb(model) for verb, model in VERBS.items()}
-    properties["returns"] = {"description": "What the verb returns."}
-    kinds = [kind.value for kind in ErrorKind]
-    properties["raises"] = {"description": "The kind of error that is meant (rules, section 9).", "enum": kinds}
-    properties["expect"] = {"$ref": "#/$defs/Expect"}
-    properties["note"] = {"description": "A word to the reader.", "type": "string"}
+    properties: dict[str, Any] = {verb: _verb(verb, model) for verb, model in VERBS.items()}
+    for key, word in STEP.items():
+        properties[key] = {"description": key_text(word)}
+    properties["raises"]["enum"] = [kind.value for kind in ErrorKind]
+    properties["expect"]["allOf"] = [{"$ref": "#/$defs/Expect"}]
+    properties["note"]["type"] = "string"
     mapping = {
         "type": "object",
         "properties": properties,
         "additionalProperties": False,
-        "oneOf": [{"required": [verb], "properties": {"returns": _returns(verb)}} for verb in VERBS],
+        "oneOf": [{"required": [verb]} for verb in VERBS],
+        # What a verb returns hangs on the verb alone, so that a wrong value is a problem of `returns` and of nothing else.
+        "allOf": [{"if": {"required": [verb]}, "then": {"properties": {"returns": _returns(verb)}}} for verb in VERBS],
         "not": {"required": ["returns", "raises"]},
     }
     return {
         "description": "A step: exactly one verb, and what must come of it.",
-        "anyOf": [mapping, {"enum": simple}],
+        "if": {"type": "string"},
+        "then": {"enum": simple},
+        "else": mapping,
     }
 
 
-def _verb(model: type[Operation]) -> dict[str, Any]:
+def _verb(verb: str, model: type[Operation]) -> dict[str, Any]:
     forms: list[dict[str, Any]] = [{"$ref": f"#/$defs/{model.__name__}"}]
     if model.bare is not None:
         forms.append({"type": "string"})
     if _needs_nothing(model):
         forms.append({"type": "null"})
-    return {"description": " ".join((model.__doc__ or "").split()), "anyOf": forms}
+    return {"description": verb_text(verb), "anyOf": forms}
 
 
 def _needs_nothing(model: type[Operation]) -> bool:
@@ -87,17 +140,15 @@ def _needs_nothing(model: type[Operation]) -> bool:
 
 def _returns(verb: str) -> dict[str, Any]:
     if verb not in RETURNS:
-        return {"type": "null"}
-    if verb == "stats":
-        return _stats()
-    schema: dict[str, Any] = _tidy(TypeAdapter(RETURNS[verb]).json_schema())
-    return schema
+        return {"type": "null", "description": f"{verb} returns nothing."}
+    schema: dict[str, Any] = _stats() if verb == "stats" else _tidy(TypeAdapter(RETURNS[verb]).json_schema())
+    return {**schema, "description": key_text(STEP["returns"])}
 
 
 def _stats() -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {"manager": {"$ref": "#/$defs/ManagerStatsExpect"}},
+        "properties": {"manager": {"allOf": [{"$ref": "#/$defs/ManagerStatsExpect"}], "description": "Counters of the manager."}},
         "additionalProperties": {"$ref": "#/$defs/StatsExpect"},
     }
 
@@ -109,6 +160,6 @@ def _tidy(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     tidy = {key: _tidy(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
-    if tidy.get("default", 0) in (None, "unset", "default"):
+    if tidy.get("default", 0) in (None, "unset", "default", ""):
         del tidy["default"]
     return tidy

@@ -1,0 +1,134 @@
+"""The terms of the rules, each in a sentence or two, and the words that other managers have for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term, and the rules that say more."""
+
+    text: str
+    rules: tuple[str, ...]
+
+
+TERMS: Mapping[str, Term] = {
+    "page": Term("All buffers of a layer group for one block of one request or of the prefix tree.", ("R1.6", "R2.1")),
+    "block": Term("tokens_per_block tokens of a request, counted from 0.", ("R1.1",)),
+    "slot": Term("Room for one page on a level; a page has one place: a level and a slot there.", ("R1.6", "R2.4")),
+    "level": Term("Where pages may be: gpu (level 0), host (level 1), disk (level 2).", ("R1.2",)),
+    "group": Term("Layers of the same kind, window, sinks and sparsity; it is named after the first of them.", ("R1.5",)),
+    "pool group": Term("The layer groups whose pages have the same shape on a level, so that they share its slots.", ("R1.6",)),
+    "owner": Term("An active request that has a page locked.", ("R2.3",)),
+    "locked": Term(
+        "At least one active request has the page locked; it stays where it is, but for offload and promotion.", ("R2.2", "R2.5")
+    ),
+    "held": Term("No active request has the page locked, but some request keeps it: it may be evicted, not dropped.", ("R2.2",)),
+    "droppable": Term("Only the prefix tree keeps the page: it may be evicted or dropped.", ("R2.2",)),
+    "history": Term("The leading tokens of a request that are final; a block wholly inside is complete history.", ("R3", "R4.1")),
+    "capacity": Term("Tokens that a request has blocks for.", ("R3",)),
+    "committed": Term(
+        "The leading tokens that a request has put into the prefix tree; such pages never change.", ("R2.1", "R3.9")
+    ),
+    "stale": Term("A block that a sliding window has left behind: its group does not need it any more.", ("R1.8", "R3.7")),
+    "eligible": Term(
+        "A sparse page of complete history that is locked by a decoding request: it may move to the host.", ("R4.1", "R6.3")
+    ),
+    "deferred": Term(
+        "An eligible page that stays on the GPU since one of its owners is not decoding; it is tried again later.",
+        ("R4.2", "R4.3"),
+    ),
+    "offload": Term("Moving eligible pages from the GPU to the host.", ("R4.5", "R4.9")),
+    "promotion": Term("Bringing a sparse page that others hold on the host back to the GPU, for an owner in prefill.", ("R5",)),
+    "rebase": Term("At a commit, giving up the own page of a block and locking the tree's instead.", ("R3.9",)),
+    "prefix tree": Term("Blocks by their tokens from the root, with the pages that requests may share.", ("R2.6", "R3.1")),
+    "match": Term("The longest beginning of a request's tokens for which the tree has every page that is needed.", ("R3.1",)),
+    "version": Term("It is newer when anything that a published row shows may have changed.", ("R6.4",)),
+    "dirty": Term(
+        "A request whose newest version is not acknowledged; a row that would publish something else than last time.",
+        ("R6.5", "R8.3"),
+    ),
+    "publish": Term("Writing the dirty rows of a batch into its device tables.", ("R8.4",)),
+    "fence": Term("Device work that must run before a slot, a table or a buffer is used again.", ("R7.2", "R7.4")),
+    "readiness": Term("The device work after which the payload of a page is valid.", ("R2.4", "R7.1")),
+    "gate": Term("Holds up a stream in a scenario, so that work submitted to it stays pending until it opens.", ("R7.1",)),
+    "staging": Term("Buffers in which the rows of a publication wait for their upload.", ("R7.6",)),
+    "sparse": Term("A buffer of which decode reads only a few blocks, so that its history may be on the host.", ("R1.4",)),
+    "prefill": Term("The phase in which the prompt is computed; nothing moves to the host by itself.", ("R3.8",)),
+    "decode": Term("The phase in which tokens are generated; complete history may move to the host.", ("R3.8", "R4.1")),
+    "eviction": Term("Making room on a level: pages move one level down, or are dropped.", ("R10.1", "R10.2")),
+    "sink_tokens": Term("The first tokens, which stay besides a sliding window.", ("R1.8",)),
+}
+
+OTHER_WORDS: Mapping[str, str] = {
+    "preempt": "suspend",
+    "pause": "suspend",
+    "swap_out": "suspend",
+    "swap_in": "resume",
+    "activate": "resume",
+    "start": "resume",
+    "new": "create",
+    "add_request": "create",
+    "match": "create",
+    "allocate": "resize",
+    "alloc": "resize",
+    "append": "resize",
+    "append_slots": "resize",
+    "extend": "resize",
+    "grow": "resize",
+    "shrink": "resize",
+    "free": "close",
+    "release": "close",
+    "finish": "close",
+    "abort": "close",
+    "cancel": "close",
+    "delete": "close",
+    "decode": "enter_decode",
+    "start_decode": "enter_decode",
+    "onboard": "prefetch",
+    "load": "prefetch",
+    "fetch": "prefetch",
+    "store": "commit",
+    "save": "commit",
+    "insert": "commit",
+    "cache": "commit",
+    "fork": "set_beam_width",
+    "beam": "set_beam_width",
+    "drop": "evict",
+    "flush": "clear_reusable",
+    "reset": "clear_reusable",
+    "clear": "clear_reusable",
+    "step": "iterate",
+    "forward": "iterate",
+    "schedule": "iterate",
+    "wait": "sync",
+    "synchronize": "sync",
+    "upload": "publish",
+    "ack": "acknowledge",
+    "location": "levels",
+    "locations": "levels",
+    "level": "levels",
+    "place": "levels",
+    "refcount": "owners",
+    "locked_by": "owners",
+    "page_table": "table",
+    "block_table": "table",
+    "length": "history",
+    "contents": "payload",
+    "return": "returns",
+    "result": "returns",
+    "value": "returns",
+    "error": "raises",
+    "throws": "raises",
+    "fails": "raises",
+    "expects": "expect",
+    "expected": "expect",
+    "assert": "expect",
+    "check": "expect",
+    "comment": "note",
+    "page_size": "tokens_per_block",
+    "block_size": "tokens_per_block",
+}
+"""What somebody may call a word of the language who comes from another manager."""
