@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,9 +58,22 @@ def test_check_bad(good: Path) -> None:
     assert result.stdout.endswith("1 problem in 1 of 2 files\n")
 
 
+def test_names_are_unique_over_the_files_of_a_run(good: Path) -> None:
+    other = good.with_name("other.yaml")
+    other.write_text(GOOD + "---\n" + GOOD.replace("a good one", "another"))
+    said = f"{other}:1:1: the name 'a good one' is that of {good}:1 too: expected a name that no other scenario has\n"
+    result = kvspec("check", str(good), str(other))
+    assert result.returncode == 2
+    assert said in result.stdout and result.stdout.endswith("1 problem in 1 of 2 files\n")
+    result = kvspec("run", str(good), str(other))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(said)
+    assert kvspec("run", str(other)).returncode == 0
+
+
 def test_check_searches_folders_for_scenarios_only(good: Path) -> None:
     (good.parent / "below").mkdir()
-    (good.parent / "below" / "other.yml").write_text(GOOD)
+    (good.parent / "below" / "other.yml").write_text(GOOD.replace("a good one", "another"))
     (good.parent / "compose.yaml").write_text("services: {}\n")
     (good.parent / ".hidden").mkdir()
     (good.parent / ".hidden" / "x.yaml").write_text(GOOD.replace("create", "creat"))
@@ -163,18 +177,33 @@ def test_schema_is_printed() -> None:
 def test_rules_with_their_scenarios(good: Path) -> None:
     result = kvspec("rules", str(good))
     assert result.returncode == 0
-    text = " ".join(result.stdout.split())
-    for rule in load_rules():
-        assert f"{rule.id} {' '.join(rule.text.split())[:40]}" in text
-    assert text.count("no scenario") == len(rule_ids()) - 1
-    assert "a good one" in text.split("R3.1 ")[1].split("R3.2 ")[0]
-    assert text.endswith(f"1 of {len(rule_ids())} rules are covered, by 1 scenarios")
+    lines = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [line[0] for line in lines] == list(rule_ids()), "one line a rule, and nothing else"
+    assert {line[0]: line[1] for line in lines if line[1] != "0"} == {"R3.1": "1"}
+    for rule, line in zip(load_rules(), lines, strict=True):
+        assert line[2].startswith(" ".join(rule.text.split())) and all(" ".join(one.split()) in line[2] for one in rule.decisions)
+    assert result.stderr == f"1 of {len(rule_ids())} rules are covered, by 1 scenarios\n"
+
+
+def test_rules_covered(good: Path) -> None:
+    result = kvspec("rules", "--covered", str(good))
+    assert result.stdout == f"R3.1\t{good}:1\ta good one\n"
+    assert kvspec("rules", "--covered", "--missing", str(good)).returncode == 2
+
+
+def test_rules_on_a_terminal_are_wrapped_under_their_sections(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    result = CliRunner().invoke(app, ["rules", "--covered", str(good)])
+    lines = [re.sub("\x1b.*?m", "", line) for line in result.output.splitlines()]
+    assert "3. Requests" in lines and max(map(len, lines)) <= 80
+    assert any(line.lstrip().startswith(str(good)[:20]) for line in lines)
 
 
 def test_rules_missing(good: Path) -> None:
     result = kvspec("rules", "--missing", str(good))
     assert result.returncode == 0
-    assert "\nR3.1 " not in result.stdout and "\nR3.2 " in result.stdout
+    assert "\nR3.1\t" not in result.stdout and "\nR3.2\t0\t" in result.stdout
 
 
 def test_rules_of_a_wrong_file(good: Path) -> None:

@@ -41,25 +41,26 @@ def document(
     name: str, manager: ManagerConfig, streams: Sequence[str], steps: Sequence[dict[str, Any]], rules: Sequence[str] = ()
 ) -> str:
     """A whole scenario as YAML text."""
-    lines = [f"kvspec: {LANGUAGE_VERSION}\n", f"name: {_inline(name)}\n"]
+    lines = [f"kvspec: {LANGUAGE_VERSION}\n", f"name: {inline(name)}\n"]
     if rules:
-        lines.append(f"rules: {_inline(list(rules))}\n")
+        lines.append(f"rules: {inline(list(rules))}\n")
     lines.append("manager:\n")
     body = manager.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for key, value in body.items():
         if isinstance(value, list):
-            lines.append(f"  {key}:\n" + "".join(f"    - {_inline(item)}\n" for item in value))
+            lines.append(f"  {key}:\n" + "".join(f"    - {inline(item)}\n" for item in value))
         else:
-            lines.append(f"  {key}: {_inline(value)}\n")
+            lines.append(f"  {key}: {inline(value)}\n")
     if tuple(streams) != ("exec",):
-        lines.append(f"streams: {_inline(list(streams))}\n")
+        lines.append(f"streams: {inline(list(streams))}\n")
     lines.append("steps:\n")
     for step in steps:
         for place, (key, value) in enumerate(step.items()):
-            lines.append(f"  {'-' if place == 0 else ' '} {key}: {_inline(value)}\n")
+            lines.append(f"  {'-' if place == 0 else ' '} {key}: {inline(value)}\n")
     return "".join(lines)
 
 
-def _inline(value: Any) -> str:
+def inline(value: Any) -> str:
+    """A value in one line of YAML, in braces and brackets."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**6)
     return text.removesuffix("\n").removesuffix("\n...").strip()

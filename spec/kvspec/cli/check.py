@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, read
+from kvspec.language.titles import repeated_names
+from kvspec.scenario import Scenario
 from kvspec.suite import scenario_files, suite_path
 
 MAX_SHOWN = 50
@@ -26,7 +28,9 @@ def check(
     if not files:
         typer.echo(f"no scenario in {', '.join(map(str, asked))}: expected YAML files that say kvspec:", err=True)
         raise typer.Exit(2)
-    scenarios = problems = wrong = 0
+    scenarios: list[Scenario] = []
+    problems = 0
+    wrong: set[Path] = set()
     for path in files:
         loaded = read(path, max_pool_bytes=max_pool_bytes)
         for problem in loaded.problems[:MAX_SHOWN]:
@@ -36,13 +40,18 @@ def check(
         if not loaded.problems:
             steps = sum(len(scenario.steps) for scenario in loaded.scenarios)
             typer.echo(f"{path}: ok, {_count(len(loaded.scenarios), 'scenario')}, {_count(steps, 'step')}")
-        scenarios += len(loaded.scenarios)
-        problems += len(loaded.problems)
-        wrong += bool(loaded.problems)
+            scenarios += loaded.scenarios
+        else:
+            problems += len(loaded.problems)
+            wrong.add(path)
+    for problem in repeated_names(scenarios):
+        typer.echo(str(problem))
+        problems += 1
+        wrong.add(problem.position.path)
     if problems:
-        typer.echo(f"{_count(problems, 'problem')} in {wrong} of {_count(len(files), 'file')}")
+        typer.echo(f"{_count(problems, 'problem')} in {len(wrong)} of {_count(len(files), 'file')}")
         raise typer.Exit(2)
-    typer.echo(f"{_count(len(files), 'file')}, {_count(scenarios, 'scenario')}, all right")
+    typer.echo(f"{_count(len(files), 'file')}, {_count(len(scenarios), 'scenario')}, all right")
 
 
 def suite_or_exit() -> Path:

@@ -10,6 +10,7 @@ import typer
 from kvspec.cli.check import MAX_SHOWN, suite_or_exit
 from kvspec.cli.refusing import refuse
 from kvspec.language.loader import read
+from kvspec.language.titles import repeated_names
 from kvspec.scenario import Scenario
 from kvspec.suite import Asked, asked_files
 
@@ -20,6 +21,7 @@ def chosen_scenarios(paths: Sequence[Path] | None, expression: str | None, max_p
 
     asked = paths or [suite_or_exit()]
     scenarios: list[Scenario] = []
+    read_so_far: list[Scenario] = []
     wrong = 0
     for file in asked_files(asked):
         loaded = read(file.path, max_pool_bytes=max_pool_bytes)
@@ -29,6 +31,10 @@ def chosen_scenarios(paths: Sequence[Path] | None, expression: str | None, max_p
             typer.echo(f"{file.path}: and {len(loaded.problems) - MAX_SHOWN} more problems", err=True)
         wrong += bool(loaded.problems)
         scenarios += _at_lines(file, loaded.scenarios)
+        read_so_far += loaded.scenarios
+    for problem in repeated_names(read_so_far):
+        typer.echo(str(problem), err=True)
+        wrong += 1
     if wrong:
         refuse(f"{wrong} {'file is' if wrong == 1 else 'files are'} wrong: nothing was run")
     if not scenarios:

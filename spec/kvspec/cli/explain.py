@@ -1,8 +1,10 @@
-"""``kvspec explain``: one rule, a section of rules or a verb, and the scenarios that cover it."""
+"""``kvspec explain``: one rule, a section of rules or a word of the language, and the scenarios that cover it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +13,16 @@ import typer
 from kvspec.cli.check import suite_or_exit
 from kvspec.cli.explain_page import explain_page
 from kvspec.cli.refusing import refuse
+from kvspec.cli.word_lines import all_words, is_word, other_word, print_line, word_lines
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, load_paths
 from kvspec.language.problems import nearest
 from kvspec.ops import VERBS
 from kvspec.rules import Rule, load_rules
 from kvspec.scenario import Scenario
 from kvspec.suite import scenario_files
+from kvspec.words.document import KEYS
+from kvspec.words.expectations import EXPECTATIONS
+from kvspec.words.terms import TERMS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +33,8 @@ MAX_SCENARIOS = 10
 
 def explain(
     names: Annotated[
-        list[str], typer.Argument(help="Rules (R4.2), sections (R4) or verbs (resize); or a scenario, with --page.")
+        list[str],
+        typer.Argument(help="Rules (R4.2), sections (R4), verbs, expectations, keys or terms; or a scenario, with --page."),
     ],
     every: Annotated[bool, typer.Option("--all", help="List every scenario that covers it.")] = False,
     page: Annotated[str | None, typer.Option(metavar="R.GROUP.B", help="Of a scenario: why this page is where it is.")] = None,
@@ -40,7 +47,7 @@ def explain(
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Print a rule with the decisions below it, or what a verb takes, and where the suite covers it.
+    """Print a rule with the decisions below it, or what a word of the language means, and where the suite covers it.
 
     With --page: where a page of a scenario is after a step, why, by which rules, and what would move it.
     """
@@ -51,15 +58,18 @@ def explain(
         return
     if step is not None or expression is not None:
         refuse("--step and -k go with --page, which says what to explain of a scenario: --page request.group.block")
+    if names == ["words"]:
+        _print_words()
+        return
     for name in names:
-        if name.endswith((".yaml", ".yml")) or Path(name).is_file():
+        if name.endswith((".yaml", ".yml")) or (not is_word(name) and Path(name).is_file()):
             refuse(f"{name} is a scenario: say of which page with --page request.group.block, and --step N")
     rules = load_rules()
     for name in names:
-        if not _rules(name, rules) and name not in VERBS:
-            near = nearest(name, [*(rule.id for rule in rules), *VERBS])
+        if not _rules(name, rules) and not is_word(name):
+            near = other_word(name) or nearest(name, [*(rule.id for rule in rules), *all_words()])
             hint = f" Did you mean {near}?" if near else ""
-            refuse(f"there is no rule or verb {name!r}.{hint} `kvspec rules` prints all rules")
+            refuse(f"there is no rule or word {name!r}.{hint} `kvspec rules` prints all rules, `kvspec explain words` all words")
     scenarios, _ = load_paths(scenario_files([suite_or_exit()]))
     console = Console(highlight=False, emoji=False)
     for number, name in enumerate(names):
@@ -68,8 +78,9 @@ def explain(
         for rule in _rules(name, rules):
             _print_rule(console, rule)
             _print_scenarios(console, [one for one in scenarios if rule.id in one.rules], every)
+        for line in word_lines(name):
+            print_line(line, console.width if console.is_terminal else None)
         if name in VERBS:
-            console.print("\n".join(_verb(name)), markup=False)
             _print_scenarios(console, [one for one in scenarios if name in one.verbs], every)
 
 
@@ -97,10 +108,12 @@ def _print_scenarios(console: Console, scenarios: Sequence[Scenario], every: boo
         console.print("  no scenario", style="red")
 
 
-def _verb(name: str) -> Iterator[str]:
-    model = VERBS[name]
-    yield f"{name}: {' '.join((model.__doc__ or '').split())}"
-    for field, info in model.model_fields.items():
-        default = "required" if info.is_required() else f"default {'-' if info.default is None else info.default}"
-        bare = ", may be given bare" if field == model.bare else ""
-        yield f"  {info.alias or field}  {default}{bare}"
+def _print_words() -> None:
+    """All words, by kind."""
+    for title, some in (
+        ("verbs", VERBS),
+        ("expectations", EXPECTATIONS),
+        ("keys", dict.fromkeys(key for keys in KEYS.values() for key in keys)),
+        ("terms", TERMS),
+    ):
+        print_line(f"{title}: {', '.join(some)}", shutil.get_terminal_size().columns if sys.stdout.isatty() else None)

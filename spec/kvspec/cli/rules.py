@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
 
 from kvspec.cli.check import suite_or_exit
+from kvspec.cli.refusing import refuse
 from kvspec.language.loader import load_paths
-from kvspec.rules import load_rules
+from kvspec.rules import Rule, load_rules
 from kvspec.scenario import Scenario
 from kvspec.suite import scenario_files
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def rules(
     paths: Annotated[list[Path] | None, typer.Argument(help="Where to look for scenarios; the suite if left out.")] = None,
     missing: Annotated[bool, typer.Option("--missing", help="Only the rules that no scenario covers.")] = False,
+    covered: Annotated[bool, typer.Option("--covered", help="The scenarios below each rule that is covered.")] = False,
 ) -> None:
-    """Print the rules and the scenarios that cover each."""
+    """Print the rules, and how many scenarios cover each. Without a terminal: one line a rule, its number first."""
+    from rich.console import Console
+
+    if missing and covered:
+        refuse("--missing and --covered contradict each other")
     scenarios, problems = load_paths(scenario_files(paths or [suite_or_exit()]))
     for problem in problems:
         typer.echo(str(problem), err=True)
@@ -31,25 +37,55 @@ def rules(
         for rule_id in dict.fromkeys(scenario.rules):
             covering[rule_id].append(scenario)
     uncovered = [rule for rule in contract if not covering[rule.id]]
+    shown = [rule for rule in contract if not (missing and covering[rule.id]) and not (covered and not covering[rule.id])]
     console = Console(highlight=False, emoji=False)
+    if console.is_terminal:
+        _print(console, shown, covering, covered)
+    else:
+        _print_lines(shown, covering, covered)
+    said = f"{len(contract) - len(uncovered)} of {len(contract)} rules are covered, by {len(scenarios)} scenarios"
+    if console.is_terminal:
+        console.print(f"\n{said}")
+    else:
+        typer.echo(said, err=True)  # a line that is no rule does not belong among them
+    if problems:
+        raise typer.Exit(2)
+
+
+def _print_lines(rules: list[Rule], covering: dict[str, list[Scenario]], covered: bool) -> None:
+    """For ``grep`` and ``cut``: the number, how many scenarios cover it, all of its text; with ``covered`` a line a scenario."""
+    for rule in rules:
+        if covered:
+            for one in covering[rule.id]:
+                typer.echo(f"{rule.id}\t{_where(one)}\t{one.name}")
+        else:
+            text = " ".join([rule.text, *rule.decisions])
+            typer.echo(f"{rule.id}\t{len(covering[rule.id])}\t{' '.join(text.split())}")
+
+
+def _print(console: Console, rules: list[Rule], covering: dict[str, list[Scenario]], covered: bool) -> None:
+    from rich.markup import escape
+    from rich.padding import Padding
+
     section = None
-    for rule in uncovered if missing else contract:
+    for rule in rules:
         if rule.section != section:
             section = rule.section
             console.print(f"\n[bold underline]{escape(section)}[/]")
         console.print(f"\n[bold cyan]{rule.id}[/] {escape(rule.text)}")
         for decision in rule.decisions:
             console.print(Padding(f"- {escape(decision)}", (0, 0, 0, 4)))
-        if not missing:
-            console.print(Padding(_coverage(covering[rule.id]), (0, 0, 0, 4)))
-    covered = len(contract) - len(uncovered)
-    console.print(f"\n{covered} of {len(contract)} rules are covered, by {len(scenarios)} scenarios")
-    if problems:
-        raise typer.Exit(2)
+        scenarios = covering[rule.id]
+        if not scenarios:
+            console.print(Padding("[red]no scenario[/]", (0, 0, 0, 4)))
+        elif not covered:
+            console.print(Padding(f"[green]{len(scenarios)} scenarios[/]", (0, 0, 0, 4)))
+        else:
+            for one in scenarios:
+                console.print(Padding(f"[green]{escape(_where(one))}[/] {escape(one.name)}", (0, 0, 0, 4)))
 
 
-def _coverage(scenarios: list[Scenario]) -> str:
-    """The scenarios of a rule, a line each, as rich markup."""
-    if not scenarios:
-        return "[red]no scenario[/]"
-    return "\n".join(f"[green]{escape(f'{one.position.path}:{one.position.line}')}[/] {escape(one.name)}" for one in scenarios)
+def _where(scenario: Scenario) -> str:
+    from kvspec.harness.report import path_text
+
+    return f"{path_text(scenario.position.path)}:{scenario.position.line}"

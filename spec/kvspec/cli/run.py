@@ -103,6 +103,9 @@ def run(
     results, under_way, interrupted = _run(plan, scenarios, jobs, console, first)
     remember(results)
     _show(console, plan, results, verbose, quiet, junit, html)
+    drafts = sum("draft" in one.tags for one in scenarios)
+    if drafts and not quiet:
+        console.print(f"{drafts} with the tag draft: recorded values that nobody has confirmed", style="yellow", markup=False)
     if interrupted:
         _tell_under_way(console, under_way)
         console.print(f"interrupted: {len(results)} of {len(scenarios)} scenarios have run", style="bold red")
