@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvspec.collecting import seldom_collected
+from kvspec.language.certain import check_values
 from kvspec.language.document import Document
 from kvspec.language.limits import check_memory
-from kvspec.language.messages import MAX_PROBLEMS, at, check
+from kvspec.language.messages import MAX_PROBLEMS, at, check, once
 from kvspec.language.names import check_names
 from kvspec.language.nodes import Items, Node, Table, plain
 from kvspec.language.problems import Problem, ScenarioFileError, nearest, shown
@@ -86,7 +87,8 @@ def _read_bytes(path: Path, data: bytes, max_pool_bytes: int) -> Loaded:
         if scenario is not None:
             scenarios.append(scenario)
     if problems:
-        return Loaded(problems=tuple(sorted(problems, key=lambda one: (one.position.line, one.position.column))))
+        ordered = sorted(problems, key=lambda one: (one.position.line, one.position.column))
+        return Loaded(problems=once(ordered))
     return Loaded(tuple(scenarios))
 
 
@@ -114,6 +116,10 @@ def _scenario(path: Path, node: Node, index: int, max_pool_bytes: int) -> tuple[
         check_names(path, node, document.manager, document.streams, parsed),
     )
     problems.extend(itertools.islice(meaning, MAX_PROBLEMS))
+    # A value is looked at where nothing else is wrong in its line: one slip is one problem.
+    lines = {problem.position.line for problem in problems}
+    values = check_values(path, document.manager, steps_read)
+    problems.extend(itertools.islice((one for one in values if one.position.line not in lines), MAX_PROBLEMS))
     if problems:
         return None, problems
     streams = ("exec", *(name for name in document.streams if name != "exec"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,9 @@ from pydantic_core import ErrorDetails
 from kvspec.config import ConfigError, Model
 from kvspec.language.nodes import Items, Key, Node, Scalar, Table, find, plain
 from kvspec.language.problems import Problem, listed, nearest, shown
-from kvspec.scenario import Position
+from kvspec.scenario import Expect, Position
+from kvspec.words.expectations import EXPECTATIONS
+from kvspec.words.terms import meant_word
 
 MAX_PROBLEMS = 100
 """How many problems of one mapping, or of the steps of one document, are looked at."""
@@ -144,6 +146,9 @@ def _problem(path: Path, node: Node, wanted: Any, name: str, where: tuple[Key, .
     subject = named(where if _is_model(wanted) else (name, *where), name)
     value = _value(node, where)
     got = f"{subject} is {shown(value)}"
+    said = describe(_annotation(wanted, where))
+    if quoted := _wants_quotes(node, where, said):
+        return Problem(at(path, node, where), f"{got}, as YAML reads {quoted} without quotes", f"{quoted!r}{_QUOTES}")
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
         return Problem(at(path, node, where), got, f"{words} {context[key]:g}")
@@ -151,12 +156,68 @@ def _problem(path: Path, node: Node, wanted: Any, name: str, where: tuple[Key, .
         return Problem(at(path, node, where), f"{subject} is empty")
     annotation = _annotation(wanted, where)
     hint = nearest(value, _choices(annotation)) if isinstance(value, str) else None
-    return Problem(at(path, node, where), got, describe(annotation), hint)
+    if kind in ("model_type", "mapping_type", "dict_type", "tuple_type", "list_type"):
+        said = _with_example(said, wanted, where)
+    return Problem(at(path, node, where), got, said, hint)
+
+
+def once(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The problems, of names that need quotes the first of each alone: whoever writes one name so writes it so everywhere."""
+    said: set[str] = set()
+    found = []
+    for problem in problems:
+        if problem.expected is not None and problem.expected.endswith(_QUOTES):
+            if problem.expected in said:
+                continue
+            said.add(problem.expected)
+        found.append(problem)
+    return tuple(found)
+
+
+_QUOTES = " in quotes, wherever it stands"
+
+
+def _wants_quotes(node: Node, where: tuple[Key, ...], said: str) -> str | None:
+    """What stands where text must be and YAML takes for something else: a name such as ``on`` or ``12``."""
+    found: Any = node
+    for part in where:
+        found = found.entries[str(part)] if isinstance(found, Table) else found.items[int(part)]
+    if where[:1] == ("rules",) or said != "text" or not isinstance(found, Scalar) or isinstance(found.value, str | None):
+        return None
+    return found.text
+
+
+def _with_example(said: str, wanted: Any, where: tuple[Key, ...]) -> str:
+    """What was expected, as somebody writes it who has written something of another form."""
+    if wanted is Expect and where:
+        word = EXPECTATIONS[str(where[0])]
+        return f"{word.shape if len(where) == 1 else said}, such as {word.example}"
+    path = ".".join(part if isinstance(part, str) else "#" for part in where)
+    document = _is_model(wanted) and wanted.__name__ == "Document"
+    return f"{said}, such as {_PARTS[path]}" if document and path in _PARTS else said
+
+
+_BUFFER = "{role: key, bytes: 64}"
+_LAYER = f"{{name: main, buffers: [{_BUFFER}]}}"
+_PARTS = {
+    "manager": f"{{tokens_per_block: 4, levels: [{{kind: gpu, slots: 4}}], layers: [{_LAYER}]}}",
+    "manager.levels": "[{kind: gpu, slots: 4}, {kind: host, slots: 4}]",
+    "manager.levels.#": "{kind: host, slots: 4}",
+    "manager.layers": f"[{_LAYER}]",
+    "manager.layers.#": _LAYER,
+    "manager.layers.#.buffers": f"[{_BUFFER}]",
+    "manager.layers.#.buffers.#": _BUFFER,
+    "steps": "[{create: chat}, {resume: chat}]",
+}
+"""Of what is often written in another form, the form that is meant."""
 
 
 def unknown_key(position: Position, key: str, owner: str, keys: list[str]) -> Problem:
     """The problem of a key that ``owner`` does not have."""
-    near = nearest(key, keys)
+    word, colon, rest = key.partition(":")
+    if colon and word in keys:
+        return Problem(position, f"no space behind the colon of {word!r}", f"'{word}: {rest}'")
+    near = meant_word(key, keys) or nearest(key, keys)
     # A long list of keys says less than the one that was meant.
     expected = None if near is not None and len(keys) > MAX_LISTED else listed(keys, "or") or "no keys"
     return Problem(position, f"unknown key {key!r} in {owner}", expected, near)

@@ -13,7 +13,7 @@ from kvspec.config import Level, ManagerConfig
 from kvspec.language.expectations import check_expectations
 from kvspec.language.known import Known, reference_problem
 from kvspec.language.messages import at
-from kvspec.language.nodes import Key, Node, Table, plain
+from kvspec.language.nodes import Key, Node, Scalar, Table
 from kvspec.language.problems import Problem, nearest, one_of
 from kvspec.language.steps import Parsed
 from kvspec.ops import (
@@ -136,15 +136,12 @@ def _introduce(known: Known, parsed: Parsed) -> Iterable[Problem]:
 
 def _introduce_loosely(known: Known, node: Node) -> None:
     for value in node.entries.values() if isinstance(node, Table) else ():
-        arguments = plain(value)
-        if isinstance(arguments, str):
-            known.introduce("request", arguments)
-        for key, name in arguments.items() if isinstance(arguments, dict) else ():
-            if not isinstance(name, str):
-                continue
+        if isinstance(value, Scalar):
+            known.introduce("request", value.text)
+        for key, name in value.entries.items() if isinstance(value, Table) else ():
             for argument, kind in INTRODUCES.values():
-                if argument == key:
-                    known.introduce(kind, name)
+                if argument == key and isinstance(name, Scalar):
+                    known.introduce(kind, name.text)
 
 
 def _check_arguments(known: Known, parsed: Parsed) -> Iterable[Problem]:

@@ -27,6 +27,7 @@ from yaml.resolver import Resolver
 
 from kvspec.language.nodes import Items, Node, Place, Scalar, Table
 from kvspec.language.problems import Problem, nearest
+from kvspec.language.slips import find_slip
 from kvspec.scenario import Position
 
 MAX_FILE_BYTES = 8 << 20
@@ -293,6 +294,9 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Problem:
     after = lines[line - 1][column - 1 :] if line <= len(lines) else ""
     if after.startswith("\t"):
         return Problem(Position(path, line, column), "not YAML: a tab where the indentation ends", "spaces")
+    began = error.context_mark.line + 1 if error.context_mark else line
+    if (slip := find_slip(text, line, began, error.problem or "")) is not None:
+        return Problem(Position(path, slip.line, slip.column), slip.message, slip.expected)
     if after.startswith("- "):
         return Problem(Position(path, line, column), "not YAML: a dash with a space behind it, inside a list", "'-' in quotes")
     what = error.problem or "it cannot be read"

@@ -13,6 +13,7 @@ from kvspec.errors import ErrorKind
 from kvspec.language.messages import at, check, describe, keys_of, unknown_key
 from kvspec.language.nodes import Items, Key, Node, Scalar, Table, plain
 from kvspec.language.problems import Problem, listed, nearest, shown
+from kvspec.language.slips import without_colon
 from kvspec.ops import VERBS, Operation
 from kvspec.scenario import (
     UNSET,
@@ -27,6 +28,7 @@ from kvspec.scenario import (
     StoredExpect,
     Texts,
 )
+from kvspec.words.terms import meant_word
 
 BESIDE = ("returns", "raises", "expect", "note")
 """The keys that a step may have beside its verb."""
@@ -110,15 +112,38 @@ def _verb(path: Path, node: Table) -> str | Problem:
         if key not in VERBS:
             where = at(path, node, (key,), key=True)
             if verbs:
-                return Problem(where, f"unknown key {key!r} in a step", listed(BESIDE, "or"), nearest(key, [*BESIDE, *VERBS]))
-            near = nearest(key, VERBS)
+                return _unknown_beside(where, key, verbs[0])
+            meant = without_colon(key)
+            if meant is not None:
+                return Problem(where, f"no colon behind {meant.partition(':')[0]!r}", f"'{meant}'")
+            if isinstance(value := node.entries[key], Scalar) and value.value in VERBS:
+                return Problem(
+                    where, f"unknown verb {key!r}", f"the verb as the key, with its arguments behind it: {value.value}: ..."
+                )
+            near = meant_word(key, VERBS) or nearest(key, VERBS)
             return Problem(where, f"unknown verb {key!r}", None if near else f"one of {listed(VERBS, 'or')}", near)
     if not verbs:
+        first = next(iter(node.entries), "")
+        if first:
+            expected = f"{first!r} without a dash, below the verb of the step before"
+            return Problem(at(path, node), f"a step has no verb, only {listed(node.entries)}", expected)
         return Problem(at(path, node), "a step has no verb", "exactly one")
     if len(verbs) > 1:
         second = at(path, node, (verbs[1],), key=True)
         return Problem(second, f"a step has {len(verbs)} verbs, {listed(verbs)}", "exactly one")
     return verbs[0]
+
+
+def _unknown_beside(where: Position, key: str, verb: str) -> Problem:
+    """The problem of a key beside a verb that does not belong there."""
+    said = f"unknown key {key!r} in a step"
+    keys = keys_of(VERBS[verb])
+    if key in keys:
+        further = ", or under expect" if key in keys_of(Expect) else ""
+        return Problem(where, said, f"it among the arguments of {verb}, in their braces or two columns further in{further}")
+    if key in keys_of(Expect):
+        return Problem(where, said, "it under expect")
+    return Problem(where, said, listed(BESIDE, "or"), meant_word(key, BESIDE) or nearest(key, [*BESIDE, *VERBS]))
 
 
 def _operation(path: Path, node: Table, verb: str, problems: list[Problem]) -> tuple[Operation | None, str | None]:

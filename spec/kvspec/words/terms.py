@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 
@@ -132,3 +132,9 @@ OTHER_WORDS: Mapping[str, str] = {
     "block_size": "tokens_per_block",
 }
 """What somebody may call a word of the language who comes from another manager."""
+
+
+def meant_word(word: str, words: Container[str]) -> str | None:
+    """The word of the language that somebody means by another, if it is among ``words``."""
+    found = OTHER_WORDS.get(word.lower().replace("-", "_").replace(" ", "_"))
+    return found if found is not None and found in words else None
