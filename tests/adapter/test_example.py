@@ -96,7 +96,8 @@ def test_the_pytest_plugin_runs_it_too_and_says_what_was_not_compared(tmp_path: 
 def test_the_scenario_of_the_readme_passes_and_a_wrong_one_is_told_from_a_wrong_system(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
     (tmp_path / "right.yaml").write_text(text)
-    (tmp_path / "wrong.yaml").write_text(text.replace("[host, host, gpu]", "[host, gpu, gpu]"))
+    wrong = text.replace("[host, host, gpu]", "[host, gpu, gpu]").replace("name: complete", "name: not complete")
+    (tmp_path / "wrong.yaml").write_text(wrong)
     environment = {**os.environ, "PYTHONPATH": PATHS}
     command = [sys.executable, "-c", RUN, "run", "--jobs", "1", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False)

@@ -33,15 +33,15 @@ def test_a_rule_with_its_decisions_and_scenarios() -> None:
 def test_a_section_and_a_verb() -> None:
     said = explain("R4", "fail_copy")
     assert [line.split()[0] for line in said.splitlines() if line[:3] == "R4."] == [f"R4.{n}" for n in range(1, 10)]
-    assert "fail_copy: Have the ``call``-th next submission of a direction refused (R4.8)" in said
-    assert "  call  default 1\n" in said
+    assert "fail_copy, verb: Have the `call`-th next submission of a direction refused (R4.8)" in said
+    assert "  call       Which one from now on: 1 is the next. (default 1)\n" in said
     assert "  scenarios/failure/" in said
 
 
 def test_a_name_that_there_is_not() -> None:
-    assert (
-        explain("resise", code=2) == "there is no rule or verb 'resise'. Did you mean resize? `kvspec rules` prints all rules\n"
-    )
+    said = "there is no rule or word 'resise'. Did you mean resize? "
+    said += "`kvspec rules` prints all rules, `kvspec explain words` all words\n"
+    assert explain("resise", code=2) == said
 
 
 GAP = "scenarios/deferral/language_example.yaml"

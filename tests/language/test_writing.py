@@ -37,8 +37,8 @@ steps:
 """
 KNOWN = """\
   - create: other
-  - create: chat
-  - batch: {name: rows, rows: 2, blocks: 4}
+  - create: {request: chat, tokens: [0, 1, 2, 3]}
+  - batch: {name: rows, rows: 1, blocks: 2, levels: true}
   - snapshot: {request: chat, as: before}
   - take_slots: {level: gpu, count: 1, as: taken}
   - gate: {stream: side, as: hold}

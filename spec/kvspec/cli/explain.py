@@ -90,12 +90,12 @@ def _rules(name: str, rules: Sequence[Rule]) -> list[Rule]:
 
 def _print_rule(console: Console, rule: Rule) -> None:
     from rich.markup import escape
-    from rich.padding import Padding
 
     console.print(f"[bold cyan]{rule.id}[/]  [dim]{escape(rule.section)}[/]")
-    console.print(escape(rule.text))
+    width = console.width if console.is_terminal else None
+    print_line(rule.text, width)
     for decision in rule.decisions:
-        console.print(Padding(f"- {escape(decision)}", (0, 0, 0, 2)))
+        print_line(f"  - {decision}", width)
 
 
 def _print_scenarios(console: Console, scenarios: Sequence[Scenario], every: bool) -> None:

@@ -67,6 +67,8 @@ def _verb(name: str) -> Iterator[str]:
     for key, field in model.model_fields.items():
         alias = field.alias or key
         notes = ["required"] if field.is_required() else []
+        if not field.is_required() and field.default not in (None, "", "default", ()):
+            notes.append(f"default {str(field.default).lower() if isinstance(field.default, bool) else field.default}")
         notes += ["may be given bare"] if key == model.bare else []
         yield f"  {alias:{width}}  {argument(name, alias)}" + (f" ({', '.join(notes)})" if notes else "")
     yield f"  returns: {text.returns or 'nothing.'}"

@@ -265,7 +265,7 @@ VERBS: Mapping[str, Verb] = {
             "logic_error": "a value for a suspended member",
             "copy_failed": "in one row: the others are done and published",
         },
-        "resize_batch: {batch: rows, capacities: [8, null], histories: [8, null]}",
+        "resize_batch: {batch: rows, capacities: [8], histories: [8]}",
         {
             "capacities": "Capacity for each row, null to keep it.",
             "histories": "History for each row, null to keep it.",
