@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import os
 import time
+from pathlib import Path
 
 from kvref.system import Reference
 from kvspec.ops import Operation
@@ -43,10 +44,12 @@ class Limited(Reference):
 
 
 class Hangs(Reference):
-    """It never comes back from its first resume."""
+    """It never comes back from its first resume. By a file in the folder ``MORTAL_BEGAN`` it says that it has begun."""
 
     def apply(self, op: Operation) -> Outcome:
         if op.verb == "resume":
+            if folder := os.environ.get("MORTAL_BEGAN"):
+                Path(folder, str(os.getpid())).touch()
             self.wait_for_ever()
         return super().apply(op)
 

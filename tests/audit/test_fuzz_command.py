@@ -8,13 +8,11 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from kvspec.cli.main import app
-from kvspec.harness.workers import Workers
 from kvspec.language import load_file
 
 
@@ -47,20 +45,14 @@ def test_without_keep_going_the_first_failure_ends_it() -> None:
     assert "kvspec: 1" in result.output
 
 
-def test_stopped_by_the_user_it_says_what_was_under_way_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    began = threading.Event()
-    ask = Workers.ask
-
-    def tell(self: Workers, *args: Any, **kwargs: Any) -> None:
-        ask(self, *args, **kwargs)
-        began.set()
-
+def test_stopped_by_the_user_it_says_what_was_under_way_and_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupt() -> None:
-        began.wait(30)
-        time.sleep(3)  # until the processes have begun
+        end = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Workers, "ask", tell)
+    monkeypatch.setenv("MORTAL_BEGAN", str(tmp_path))
     threading.Thread(target=interrupt, daemon=True).start()
     result = fuzz("--seeds", "100", "--first", "7", "--system", "tests.audit.mortal:Hangs")
     assert result.exit_code == 1

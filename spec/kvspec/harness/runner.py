@@ -74,9 +74,9 @@ class Running:
             yield number, self._result(number, answer)
 
     def interrupt(self) -> list[Result]:
-        """Stop: how far each scenario that was under way has come, as the failure that it is not."""
-        found = self._workers.interrupt()
-        return [self._result(number, answer) for number, answer in found if isinstance(number, int)]
+        """Stop: how far each scenario that was under way has come, as the failure that it is not, in their order."""
+        found = {number: answer for number, answer in self._workers.interrupt() if isinstance(number, int)}
+        return [self._result(number, found[number]) for number in sorted(found)]
 
     def __enter__(self) -> Running:
         """Itself."""
