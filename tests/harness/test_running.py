@@ -167,10 +167,10 @@ def test_failures_that_begin_alike_are_shown_once_the_shortest_first(folder: Pat
 
 
 def test_a_place_is_said_before_the_version_that_follows_from_it(folder: Path) -> None:
-    text = GOOD.format(name="moved", history=8).replace("{history: {a: 8}}", "{version: {a: same}, levels: {a: [gpu, '-']}}")
+    text = GOOD.format(name="moved", history=8).replace("{history: {a: 8}}", "{dirty: {a: false}, page_level: {a.0: '-'}}")
     (folder / "suite" / "two.yaml").write_text(text)
     out = kvspec(folder, "suite/two.yaml")[1]
-    assert out.index("expected levels of a.main") < out.index("expected version of a")
+    assert out.index("expected level of page a.main.0") < out.index("expected dirty of a")
 
 
 def test_the_line_that_repeats_a_failure_fits_and_works(folder: Path) -> None:
