@@ -11,14 +11,15 @@ from typer.testing import CliRunner
 
 from kvspec.audit import rare_stories as stories
 from kvspec.audit.drawing import STREAMS, Draw
-from kvspec.audit.lifecycles import generate
 from kvspec.audit.managers import Profile, random_manager
 from kvspec.audit.reached import STATES, Reached, reached_by, state, watched
 from kvspec.audit.workload import Chooser
 from kvspec.cli.main import app
-from kvspec.harness.replay import Named
+from kvspec.harness.difference import Verdict
+from kvspec.harness.replay import Named, replay_chosen
 from kvspec.harness.systems import find_system, setup_for
 from kvspec.language.loader import read_bytes
+from kvspec.scenario import Position, Scenario, Step
 from kvspec.system import Setup
 
 REFERENCE = Named("kvref", find_system("kvref"))
@@ -108,11 +109,24 @@ def test_a_name_is_given_once() -> None:
         state("promotion", "again")(lambda moment: True)
 
 
+def chosen(seed: int, reference: Named) -> tuple[Step, ...]:
+    """Forty steps that are chosen with what a reference shows in view."""
+    rng = Random(seed)
+    manager = random_manager(rng, Profile())
+    chooser = Chooser(rng, manager, Profile())
+    left = iter(range(40))
+    head = Scenario("one", (), (), (), manager, STREAMS, (), Position(Path("one.yaml"), 1, 1), 0)
+    result, steps = replay_chosen(
+        head, lambda seen: None if next(left, None) is None else chooser.next(seen), Named("again", REFERENCE.factory), reference
+    )
+    assert result.verdict is Verdict.PASSED
+    return steps
+
+
 def test_watching_changes_no_lifecycle() -> None:
     reached = Reached()
     for seed in range(6):
-        plain = generate(seed, 40, REFERENCE, Profile())
-        assert generate(seed, 40, watched(REFERENCE, reached), Profile()) == plain
+        assert chosen(seed, watched(REFERENCE, reached)) == chosen(seed, REFERENCE)
     assert reached.steps == 6 * 40
 
 
