@@ -65,6 +65,13 @@ def test_a_system_that_never_answers_fails_at_its_step_with_its_frames(folder: P
     assert "0 passed, 1 failed, 0 skipped of 1 scenarios" in out
 
 
+def test_the_page_of_a_run_has_what_hung(folder: Path) -> None:
+    code, _, _ = kvspec(folder, "suite/two.yaml", "--timeout", "0.5", "--html", "page.html", system=f"{MORTAL}:Hangs")
+    page = (folder / "page.html").read_text()
+    assert code == 1
+    assert "no answer within 0.5 s" in page and '"divergence":' in page
+
+
 def test_no_limit(folder: Path) -> None:
     assert kvspec(folder, "suite/two.yaml", "--timeout", "0")[0] == 0
 
