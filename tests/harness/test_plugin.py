@@ -117,7 +117,7 @@ def test_a_system_that_is_not_there_fails_the_items_without_a_traceback(folder: 
 def plain_pytest(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """As in a project where kvspec is installed and nothing is said on the command line."""
     plugin = [] if INSTALLED else ["-p", "kvspec.plugin"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "PYTEST_XDIST_AUTO_NUM_WORKERS": "2"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "80", "PYTEST_XDIST_AUTO_NUM_WORKERS": "2"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin, *args]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120, check=False)
 

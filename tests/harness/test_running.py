@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import PATHS
+
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 GOOD = """\
 kvspec: 1
@@ -40,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def start(folder: Path, *args: str, system: str = REF) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "XDG_CACHE_HOME": str(folder / "cache")}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "80", "XDG_CACHE_HOME": str(folder / "cache")}
     environment["MORTAL_BEGAN"] = str(folder / "began") if (folder / "began").is_dir() else ""
     command = [sys.executable, "-c", RUN, "run", "--system", system, *args]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment)

@@ -22,8 +22,8 @@ from kvspec.words.lookup import entries
 from kvspec.words.terms import OTHER_WORDS, TERMS
 from kvspec.words.verbs import SCHEDULED, argument
 from kvspec.words.verbs import VERBS as TEXTS
+from tests.paths import PATHS, ROOT
 
-ROOT = Path(__file__).parents[2]
 RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 HEAD = """\
 kvspec: 1
@@ -49,7 +49,7 @@ KNOWN = """\
 
 
 def kvspec(*args: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "80"}
     command = [sys.executable, "-c", RUN, *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=60, check=False)
 
