@@ -79,7 +79,6 @@ def record_read(state: State, op: ops.RecordRead) -> tuple[State, None]:
 
 def record_table_read(state: State, batch: Batch, stream: str) -> State:
     """R7.7 of a batch: its tables, the streams of its active members, and every slot that the published tables name."""
-    need_stream(state, stream)
     no_capture(state, "record_read")
     reads = state.streams[stream].last
     state = put_batch(state, replace(batch, reads=join(batch.reads, reads)))

@@ -141,7 +141,7 @@ def close(state: State, op: ops.Close) -> tuple[State, None]:
         return state, None
     state = finish(state, r, publish=True)
     r = state.requests[r.name]
-    state = let_go(hold(state, r) if r.active else state, r, r.pages)
+    state = let_go(state, r, r.pages)
     batch = batch_of(state, r)
     if batch is not None:
         rows = tuple(None if name == r.name else name for name in batch.rows)

@@ -73,6 +73,14 @@ def test_a_gpu_that_is_too_full_to_resume() -> None:
             Shorter(8, 12, 12, "near", 2),
         ),
         (
+            NEAR,
+            "seed_prefix: {tokens: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], level: gpu, groups: [main]}\n"
+            "seed_prefix: {tokens: [0, 1, 2, 3, 4, 5, 6, 7], level: gpu, groups: [near]}",
+            "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]",
+            "8 of 10 tokens matched, though the tree has 10: near lacks block 2",
+            Shorter(8, 10, 10, "near", 2),
+        ),
+        (
             TWO,
             "seed_prefix: {tokens: [0, 1, 2, 3], level: gpu}",
             "[0, 1, 2, 3, 9]",
