@@ -57,3 +57,20 @@ def test_what_has_no_address() -> None:
         buffer_address(manager, "one", "a", 3)
     with pytest.raises(OutOfRange, match="is a file"):
         buffer_address(manager, "one", "a", 2)
+
+
+def test_scale_and_offset_count_in_pages_of_the_buffer() -> None:
+    manager = Manager(CONFIG, SimDevice())
+    # As above: three buffers in one pool, in it one.a, two.a, two.b; and one.b alone in the other.
+    expected = {("one", "a"): (3, 0), ("two", "a"): (3, 1), ("two", "b"): (3, 2), ("one", "b"): (1, 0)}
+    assert {at: (manager.page_index_scale(*at), manager.page_index_offset(*at)) for at in expected} == expected
+
+
+@pytest.mark.parametrize("group", [-1, 1])
+def test_groups_that_there_are_not_are_written_nowhere(group: int) -> None:
+    device = SimDevice()
+    manager = Manager(CONFIG, device)
+    request = manager.create("r")
+    assert manager.resume(request, device.stream("exec")) and manager.resize(request, 4, 0)
+    with pytest.raises(OutOfRange, match="not all layer groups"):
+        manager.writable(request, [0], [group])

@@ -54,6 +54,19 @@ def test_a_number_is_used_again_only_when_no_table_names_it() -> None:
     assert max(later) < 3010
 
 
+def test_a_table_that_was_grown_is_looked_at_in_place_of_the_old_one() -> None:
+    device = SimDevice()
+    fences, stream = FenceTable(device), device.stream("a")
+    beside, old = fences.register(np.zeros(1, dtype=np.int32)), fences.register(np.zeros(1, dtype=np.int32))
+    grown = fences.replace(old, np.zeros(2, dtype=np.int32))
+    points = fences.record(stream, "beside"), fences.record(stream, "grown")
+    beside[0], grown[1] = (fences.add([point]) for point in points)
+    for _ in range(3000):
+        fences.add([fences.record(stream, "forgotten")])
+    fences.collect()
+    assert [fences[int(number)].points for number in (beside[0], grown[1])] == [(point,) for point in points]
+
+
 @pytest.fixture
 def slots(tmp_path: Path) -> tuple[SimDevice, FenceTable, SlotPool]:
     device = SimDevice()
