@@ -118,7 +118,7 @@ def accept(prepared: Prepared) -> bool:
 def what_if(config: ManagerConfig, state: State) -> str:
     outcome: Outcome
     state, outcome = step(state, ops.Create(request="chat", tokens=(1, 2)))
-    return outcome.message or show(config, observe(state))
+    return show(config, observe(state)) if outcome.error is None else outcome.message
 
 
 (scenario,) = load_file("scenarios/rows.yaml")
