@@ -213,10 +213,10 @@ def test_lifecycles_find_what_the_scenarios_do_not(shelf: Path) -> None:
 
 
 def test_the_harness_is_held_against_its_tests(shelf: Path) -> None:
-    file = "spec/kvspec/harness/order.py"
+    file = "kvspec/harness/order.py"
     sources = sources_of("kvspec.harness", load_known())
     (killed,) = [one for one in sources[file].changes if one.text.startswith('problems.append(f"does not wait')]
-    unreached = next(one for one in sources["spec/kvspec/harness/html.py"].changes if one.function == "write_html")
+    unreached = next(one for one in sources["kvspec/harness/html.py"].changes if one.function == "write_html")
     drawn = [Drawn(0, killed), Drawn(1, unreached)]
     campaign = _campaign(shelf, sources, drawn, Known())
     tests = [Path(__file__).parents[1] / "harness" / "test_order.py"]

@@ -128,7 +128,7 @@ def try_changed(
 
 
 def _forget(package: str) -> None:
-    shared = package == "spec" or package.startswith("spec.")
+    shared = package == "kvspec" or package.startswith("kvspec.")
     forget((package, *(USERS if shared else ("tests",))))
 
 
@@ -137,7 +137,7 @@ def _import_all(setting: Setting) -> None:
 
     for name in (setting.system, setting.against):
         find_system(name)
-    if setting.package.startswith("spec"):
+    if setting.package.startswith("kvspec"):
         importlib.import_module("kvspec.harness.replay")
 
 

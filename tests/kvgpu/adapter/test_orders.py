@@ -19,23 +19,25 @@ class Scene:
         self.marks.user_work(self.streams[stream])
 
 
-def test_an_event_covers_the_steps_before_the_first_work_it_does_not_follow() -> None:
+def test_an_event_covers_the_steps_with_work_that_it_follows() -> None:
     scene = Scene()
     scene.work(0, "exec")
     event = scene.device.record(scene.streams["exec"], "event")
     scene.marks.begin(1)
-    assert scene.orders.of(event).after == {"exec": 1, "side": 1}
+    assert scene.orders.of(event).after == {"exec": 0}
     scene.work(2, "side")
     scene.work(3, "exec")
-    assert scene.orders.of(event).after == {"exec": 2, "side": 1}
-    assert scene.orders.of(scene.streams["exec"]).after == {"exec": 3, "side": 1}
+    assert scene.orders.of(event).after == {"exec": 0}
+    assert scene.orders.of(scene.streams["exec"]).after == {"exec": 3}
+    scene.device.wait(scene.streams["side"], event, "wait")
+    assert scene.orders.of(scene.streams["side"]).after == {"exec": 0, "side": 2}
 
 
 def test_work_of_the_first_step_that_is_not_covered_names_no_step() -> None:
     scene = Scene()
     event = scene.device.record(scene.streams["exec"], "event")
     scene.work(0, "exec")
-    assert scene.orders.of(event).after == {"side": 0}
+    assert scene.orders.of(event).after == {}
 
 
 def test_only_the_last_work_of_a_step_counts_and_only_that_of_users() -> None:
@@ -46,9 +48,9 @@ def test_only_the_last_work_of_a_step_counts_and_only_that_of_users() -> None:
     late = scene.device.record(scene.streams["exec"], "event")
     internal = scene.device.stream("copies")
     scene.marks.user_work(internal)
-    assert scene.orders.of(early).after == {"side": 0}
-    assert scene.orders.all_of([early, late]).after == {"exec": 0, "side": 0}
-    assert scene.orders.all_of([]).after == {"side": 0}
+    assert scene.orders.of(early).after == {}
+    assert scene.orders.all_of([early, late]).after == {"exec": 0}
+    assert scene.orders.all_of([]).after == {}
 
 
 def test_a_label_used_again_does_not_hold_up_old_work() -> None:
