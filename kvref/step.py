@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvref import batch, commit, device, executor, growth, pools, publication, queries, reads, requests
+import kvref.batch as batch
+import kvref.commit as commit
+import kvref.device as device
+import kvref.executor as executor
+import kvref.growth as growth
+import kvref.pools as pools
+import kvref.publication as publication
+import kvref.queries as queries
+import kvref.reads as reads
+import kvref.requests as requests
 from kvref.failure import Failure
 from kvref.layout import layout
 from kvref.maps import Map

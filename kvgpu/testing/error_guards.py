@@ -10,8 +10,7 @@ from kvgpu.adapter import apply
 from kvgpu.errors import LogicError
 from kvgpu.manager import Manager
 from kvgpu.operations import growth
-from kvgpu.testing.guards import Break
-from kvgpu.testing.patches import Patch, on, replaced
+from kvgpu.testing.patches import Break, Patch, on, replaced
 from kvspec import ops
 
 

@@ -10,11 +10,10 @@ import numpy as np
 
 from kvgpu.batch import table_reads
 from kvgpu.batch.batch import Batch
-from kvgpu.batch.tables import Tables
 from kvgpu.config import LayerGroup
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
 from kvgpu.manager import Manager
-from kvgpu.operations import create, growth, lifecycle, offload, payloads, recorded_reads, tree_changes
+from kvgpu.operations import create, growth, lifecycle, offload, payloads, tree_changes
 from kvgpu.operations import state as core_module
 from kvgpu.operations.copies import Copies
 from kvgpu.operations.inside import Inside
@@ -33,57 +32,9 @@ from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
-from kvgpu.testing.patches import Patch, at, during, everywhere, first, instead, on, within
+from kvgpu.testing.patches import Break, during, everywhere, first, instead, on, within
 from kvgpu.upload.packing.packer import Packer
 from kvgpu.upload.staging import StagingPool
-
-Break = tuple[str, str, Patch]
-"""Name, rule, patch."""
-
-
-def _all_wait_for_writes(old: Any) -> Any:
-    def write_completed(tx: Any, request: Any, completed: Any, leaving: Any) -> None:
-        old(tx, request, completed, leaving)
-        tx.fence_slots(leaving, tree_changes.released_work(tx.core, request))
-
-    return write_completed
-
-
-PLACES: tuple[Break, ...] = (
-    ("an offload does not wait for the slots that its request takes", "R7.9", at("R7.9 slots that an owner is about to take")),
-    ("seeds do not wait for the slots that they take", "R7.2", at("R7.2 the slots that seeds take")),
-    ("what a copy overwrites is saved before it is there", "R3.14", at("R3.14 the slots that are saved")),
-    ("a grown request waits for no slot that it takes", "R7.9", at("R7.9 the slots that a request takes")),
-    ("a resumed request waits for no reader of its pages", "R7.9", at("R7.9 readers of the pages that a resume locks")),
-    ("a rebase waits for no reader of the tree's page", "R7.9", at("R7.9 readers of the pages that a rebase locks")),
-    ("a copy does not wait for the slot that it writes", "R7.1", at("R7.1 the slots that a copy writes")),
-    ("a move does not wait for what is kept of its old slot", "R7.1", at("R7.1 what is kept of the slots that pages leave")),
-    (
-        "a private copy does not wait for what is kept of its source",
-        "R7.1",
-        at("R7.1 what is kept of the slots that a private copy reads"),
-    ),
-    (
-        "a slot freed without a copy forgets the readiness of its page",
-        "R7.2",
-        on(FenceTable.united, lambda old: lambda self, left, right: left.copy()),
-    ),
-    ("recorded reads are kept for no slot", "R7.7", on(recorded_reads.keep_for_slots, instead(None))),
-    ("recorded reads of tables keep back no publication", "R7.7", on(Tables.note_reads, instead(None))),
-    ("a release puts no work into the fences of its slots", "R7.4", on(Transaction.fence_slots, instead(None))),
-    (
-        "what is written to a block as it goes stale is not before its release",
-        "R7.4",
-        during(growth._write_completed, Transaction.fence_slots, instead(None)),
-    ),
-    (
-        "all blocks that go stale wait for what is written meanwhile",
-        "R7.4",
-        on(growth._write_completed, _all_wait_for_writes),
-    ),
-    ("a commit joins no work into the readiness", "R6.4", on(Transaction.join_readiness, instead(None))),
-)
-
 
 # ---- what the guards put in the place of the real thing ------------------------------------------------------------------
 

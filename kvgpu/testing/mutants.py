@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from kvgpu.testing.error_guards import ERROR_GUARDS
-from kvgpu.testing.guards import GUARDS, PLACES
+from kvgpu.testing.guards import GUARDS
 from kvgpu.testing.pairs import PAIRS
 from kvgpu.testing.patches import DROPPED, Patch
+from kvgpu.testing.places import PLACES
 from kvgpu.testing.sizes import SIZES
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from kvgpu.storage.fences import FenceTable
 
 Patch = Callable[[], AbstractContextManager[None]]
+Break = tuple[str, str, Patch]
+"""Name, rule, patch."""
 
 PACKAGE = Path(__file__).parents[1]
 DROPPED = "R7 a place that was broken"

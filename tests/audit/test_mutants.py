@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from kvgpu.adapter.options import make_device
 from kvgpu.device.api import Site
 from kvgpu.device.sim import SimDevice
-from kvgpu.testing.guards import PLACES
 from kvgpu.testing.mutants import SITES, UNREACHED, mutants
 from kvgpu.testing.patches import PACKAGE, place_dropped
+from kvgpu.testing.places import PLACES
 from kvspec.audit.mutants import Hunt, Mutant, check_alone, compare_broken, find_mutants, hunt
 from kvspec.cli.main import app
 from kvspec.cli.mutants import OPTIONS
