@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kvspec.language.formatting import formatted
+from kvspec.suite import scenario_files
+
 ROOT = Path(__file__).parent.parent
 FORBIDDEN = {"spec": {"kvref", "kvgpu"}, "kvref": {"kvgpu", "numpy", "numba", "torch"}, "kvgpu": {"kvref"}}
 
@@ -26,3 +29,10 @@ def test_dependencies_point_one_way(package: str) -> None:
                 names = [node.module]
             for name in names:
                 assert name.split(".")[0] not in FORBIDDEN[package], f"{path.relative_to(ROOT)}:{node.lineno} imports {name}"
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in (ROOT / "scenarios").iterdir()))
+def test_scenarios_are_in_the_form_that_fmt_gives_them(folder: str) -> None:
+    for path in scenario_files([ROOT / "scenarios" / folder]):
+        text = path.read_text(encoding="utf-8")
+        assert formatted(path, text) == text, f"kvspec fmt {path.relative_to(ROOT)}"

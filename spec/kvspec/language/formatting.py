@@ -1,8 +1,9 @@
 """The canonical form of a scenario file: one way to write each thing, so that a change shows what has changed. Comments stay.
 
 Keys in the order of the language page, two columns a level, lists two columns in from their key, mappings and lists in
-braces and brackets with one space behind each comma, ``'-'`` and whatever else needs it in quotes. An ``expect`` that does not
-fit a line has a line for each expectation; nothing is wrapped.
+braces and brackets with one space behind each comma. Double quotes are around what needs them, ``"-"`` (which not every reader of
+YAML takes plain in brackets), and names with a colon, such as ``"page:chat.0"``, which look like a mapping. An ``expect`` that
+does not fit a line has a line for each expectation; nothing is wrapped.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.emitter import Emitter
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, SingleQuotedScalarString
@@ -28,6 +30,7 @@ WIDTH = 130
 """An ``expect`` that would be longer is written in lines."""
 
 _NOTHING_TO_SAY = re.compile(rf"^(  - )({'|'.join(VERBS)}): null$")
+_QUOTED = re.compile(r"-|\S*:\S*")
 _ORDER_BEHIND_VERB = ("returns", "raises", "note", "expect")
 
 
@@ -46,6 +49,7 @@ def formatted(path: Path, text: str) -> str:
     yaml.preserve_quotes = False
     yaml.brace_single_entry_mapping_in_flow_sequence = True
     yaml.Representer = _Representer
+    yaml.Emitter = _Emitter
     try:
         documents = list(yaml.load_all(text))
         for document in documents:
@@ -62,13 +66,25 @@ def formatted(path: Path, text: str) -> str:
     return result
 
 
+class _Emitter(Emitter):
+    """Double quotes where ruamel takes single ones, unless that would need escapes."""
+
+    def choose_scalar_style(self) -> Any:
+        style = super().choose_scalar_style()
+        return '"' if style == "'" and not re.search(r'["\\]', self.event.value) else style
+
+
 class _Representer(RoundTripRepresenter):
-    """``null`` in full; it is easily overlooked otherwise."""
+    """``null`` in full; it is easily overlooked otherwise. Quotes around names with a colon."""
+
+    def represent_str(self, data: Any) -> Any:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if _QUOTED.fullmatch(data) else None)
 
     def represent_none(self, data: Any) -> Any:
         return self.represent_scalar("tag:yaml.org,2002:null", "null")
 
 
+_Representer.add_representer(str, _Representer.represent_str)
 _Representer.add_representer(type(None), _Representer.represent_none)
 
 
@@ -104,7 +120,8 @@ def _width(value: Any) -> int:
         return 2 + sum(_width(one) + 2 for one in value) - 2 * bool(value)
     if isinstance(value, bool) or value is None:
         return 5
-    return len(str(value)) + 2 * (str(value) == "-" or isinstance(value, DoubleQuotedScalarString | SingleQuotedScalarString))
+    quoted = isinstance(value, DoubleQuotedScalarString | SingleQuotedScalarString) or _QUOTED.fullmatch(str(value))
+    return len(str(value)) + 2 * bool(quoted)
 
 
 def _must_say_the_same(path: Path, before: str, after: str) -> None:
