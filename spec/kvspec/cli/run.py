@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvspec.cli.choosing import chosen_scenarios
+from kvspec.cli.profiles import fits, n_of_n, of_profile
 from kvspec.cli.refusing import found_system, must_be_schedule, must_be_writable, must_build, must_differ, refuse
 from kvspec.harness.watch import DEFAULT_SECONDS
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
@@ -44,6 +45,10 @@ def run(
     expression: Annotated[
         str | None,
         typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match: 'R4 and not sharing'."),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Only what needs no more than this: prefix, prefix+host, ... (docs/profiles.md); all of it must pass."),
     ] = None,
     last_failed: Annotated[
         bool, typer.Option("--last-failed", help="Only those that failed when they last ran here; all if none did.")
@@ -84,6 +89,8 @@ def run(
         refuse("--quiet and --verbose contradict each other")
     chosen = Device.CUDA if require_cuda else device
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
+    if profile is not None:
+        scenarios = of_profile(scenarios, profile, against)
     if last_failed:
         scenarios = failed_last(scenarios)
     if only_list:
@@ -103,6 +110,11 @@ def run(
     results, under_way, interrupted = _run(plan, scenarios, jobs, console, first)
     remember(results)
     _show(console, plan, results, verbose, quiet, junit, html)
+    if profile is not None:
+        console.print(f"profile {profile}: {n_of_n(results)}", style="bold", markup=False)
+    elif any(result.lacks for result in results) and not quiet:
+        for line in fits(scenarios, results, against):
+            console.print(f"profile {line}", markup=False)
     drafts = sum("draft" in one.tags for one in scenarios)
     if drafts and not quiet:
         console.print(f"{drafts} with the tag draft: recorded values that nobody has confirmed", style="yellow", markup=False)
@@ -117,6 +129,8 @@ def run(
     if require_cuda and unchecked:
         console.print(f"--require-cuda: {unchecked} scenarios did not run on a GPU", style="red")
         failed = True
+    if profile is not None and any(result.verdict.value != "passed" for result in results):
+        failed = True  # what is skipped is not passed: a profile is for managers that can do all of it
     if all(result.verdict.value == "skipped" for result in results):
         refuse("nothing was run: every scenario was skipped, which is not a pass")
     raise typer.Exit(1 if failed else 0)
