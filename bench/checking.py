@@ -83,7 +83,7 @@ def long_scenario(blocks: int = BLOCKS) -> str:
 
 def lifecycles() -> dict[str, float]:
     """Checked steps a second of random lifecycles, their generation included."""
-    from kvspec.audit.lifecycles import hunt
+    from kvspec.audit.lifecycles import try_lifecycle
     from kvspec.audit.managers import Profile
     from kvspec.harness.replay import Named
     from kvspec.harness.systems import find_system
@@ -100,8 +100,8 @@ def lifecycles() -> dict[str, float]:
     systems = Named("kvgpu", Counted), Named("kvref", find_system("kvref"))
     start = time.process_time()
     for seed in range(LIFECYCLES):
-        hunted = hunt(seed, STEPS, *systems, OPTIONS, Profile(gates=True, faults=True))
-        assert hunted.found is None, hunted.found.text
+        result = try_lifecycle(seed, STEPS, *systems, OPTIONS, Profile(gates=True, faults=True))
+        assert result.found is None, result.found.text
     return {"lifecycles": applied / (time.process_time() - start)}
 
 

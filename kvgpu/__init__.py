@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from kvgpu.serving.executor import (
         Connector,
         Executor,
-        Fate,
         LayerOffsets,
         Prepared,
+        RequestOutcome,
         Scheduled,
         Turn,
         admit_generation,
         dense_offsets,
     )
+    from kvgpu.serving.executor import Fate as Fate  # the name of RequestOutcome until 0.1.0
 
 __all__ = [
     "Batch",
@@ -42,7 +43,6 @@ __all__ = [
     "DeviceError",
     "Executor",
     "ExportedArray",
-    "Fate",
     "InvalidArgument",
     "LayerOffsets",
     "LockUpgrade",
@@ -52,6 +52,7 @@ __all__ = [
     "OutOfRange",
     "Prepared",
     "Request",
+    "RequestOutcome",
     "Scheduled",
     "SimOptions",
     "Snapshot",
@@ -94,6 +95,7 @@ if not TYPE_CHECKING:
             "Fate": "kvgpu.serving.executor",
             "LayerOffsets": "kvgpu.serving.executor",
             "Prepared": "kvgpu.serving.executor",
+            "RequestOutcome": "kvgpu.serving.executor",
             "Scheduled": "kvgpu.serving.executor",
             "Turn": "kvgpu.serving.executor",
             "admit_generation": "kvgpu.serving.executor",

@@ -107,8 +107,8 @@ def _iterate(run: Run, op: ops.Iterate) -> dict[str, str]:
     # A scenario's request that resumes without a stream gets `exec` (R3.2).
     turns = executor.Executor(run.manager, batch, stream, read, connector, first_stream=names.stream("exec"))
     with _publication(run, batch, stream):
-        fates = turns.iterate(scheduled, op.layers)
-    return {name: fate.value for name, fate in fates.items()}
+        outcomes = turns.iterate(scheduled, op.layers)
+    return {name: outcome.value for name, outcome in outcomes.items()}
 
 
 HANDLERS: Handlers = {

@@ -32,12 +32,16 @@ class LayerOffsets:
     by_request: Mapping[str, Int64]
 
 
-class Fate(StrEnum):
-    """How a scheduled request fared in an iteration (R11.1)."""
+class RequestOutcome(StrEnum):
+    """What came of a scheduled request in an iteration: it ran, it waits, or the connector refused it (R11.1)."""
 
     RAN = "ran"
     WAITING = "waiting"
     REFUSED = "refused"
+
+
+Fate = RequestOutcome
+"""The name of `RequestOutcome` until 0.1.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +129,10 @@ class Executor:
         self._connector = connector
         self._first_stream = first_stream or stream
 
-    def iterate(self, scheduled: Sequence[Scheduled], layers: Sequence[str] = ()) -> dict[str, Fate]:
+    def iterate(self, scheduled: Sequence[Scheduled], layers: Sequence[str] = ()) -> dict[str, RequestOutcome]:
         """One iteration: prepare, ask the connector, publish once, build dense offsets, run, record reads (R11.1).
 
-        ``layers``: those that dense offsets are built for. Returns how each request fared, by name, in the order given.
+        ``layers``: those that dense offsets are built for. Returns what came of each request, by name, in the order given.
 
         Raises, before anything happens, ``LogicError`` (a closed batch or request, one that is no member, a capture),
         ``OutOfRange`` (an unknown layer), ``InvalidArgument`` (a request named twice). An error while a request is prepared, or
@@ -137,22 +141,24 @@ class Executor:
         """
         self._check(scheduled, layers)
         before = {entry.request.name: _before(self._manager, entry) for entry in scheduled}
-        fates = {entry.request.name: Fate.RAN if self._prepare(entry) else Fate.WAITING for entry in scheduled}
+        outcomes = {
+            entry.request.name: RequestOutcome.RAN if self._prepare(entry) else RequestOutcome.WAITING for entry in scheduled
+        }
         for entry in scheduled:
             name = entry.request.name
-            if fates[name] is Fate.RAN and not self._connector(Prepared(self._manager, entry.request)):
-                fates[name] = Fate.REFUSED
+            if outcomes[name] is RequestOutcome.RAN and not self._connector(Prepared(self._manager, entry.request)):
+                outcomes[name] = RequestOutcome.REFUSED
         for entry in scheduled:
-            if fates[entry.request.name] is not Fate.RAN:
+            if outcomes[entry.request.name] is not RequestOutcome.RAN:
                 self._give_back(entry.request, before[entry.request.name])
-        running = tuple(entry.request for entry in scheduled if fates[entry.request.name] is Fate.RAN)
+        running = tuple(entry.request for entry in scheduled if outcomes[entry.request.name] is RequestOutcome.RAN)
         # Nobody may change a table between the publication and the record of its reads.
         with self._manager.exclusive():
             self._batch.publish(self._stream)
             offsets = dense_offsets(self._manager, self._batch, running, layers) if layers else {}
             self._consumer(Turn(self._batch, self._stream, running, offsets))
             self._batch.record_read(self._stream)
-        return fates
+        return outcomes
 
     def close(self) -> None:
         """Teardown: rows are removed, then their requests closed, the tables freed last (R11.5). Idempotent."""

@@ -25,7 +25,7 @@ class OffsetTable:
 
 
 Value: TypeAlias = bool | int | tuple[int, ...] | tuple[bool | None, ...] | Counters | OffsetTable | Mapping[str, str] | None
-"""What an operation may return. Row lists are tuples, ascending; `stats` returns counters; `iterate` how each request fared."""
+"""What an operation may return. Row lists are tuples, ascending; `stats` returns counters; `iterate` what came of a request."""
 
 
 @dataclass(frozen=True, slots=True)

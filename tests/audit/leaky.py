@@ -51,7 +51,7 @@ class Unrefusable(Reference):
 
 
 class Grudge(Reference):
-    """After any failure the next suspend does not happen: a trace that only later steps show."""
+    """After any failure the next suspend does not happen: a leftover that only later steps show."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

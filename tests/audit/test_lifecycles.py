@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kvspec.audit.leftovers import own_folder
-from kvspec.audit.lifecycles import as_yaml, hunt, loaded, run
+from kvspec.audit.lifecycles import as_yaml, loaded, run, try_lifecycle
 from kvspec.audit.managers import Profile
+from kvspec.audit.still_held import own_folder
 from kvspec.audit.workload import STREAMS
 from kvspec.harness.replay import Named
 from kvspec.harness.report import failure_report, plain
@@ -23,7 +23,7 @@ CHUNK = 10
 def test_both_systems_agree_and_let_go_of_everything(first: int) -> None:
     systems = (Named("kvgpu", find_system("kvgpu")), Named("kvref", find_system("kvref")))
     for seed in range(first, first + CHUNK):
-        found = hunt(seed, 40, *systems, {"device": "sim"}, Profile()).found
+        found = try_lifecycle(seed, 40, *systems, {"device": "sim"}, Profile()).found
         assert found is None, plain(failure_report(found.result, ("kvref", "kvgpu"), f"kvspec fuzz --first {seed} --seeds 1"))
 
 
@@ -31,7 +31,7 @@ def test_what_was_gone_through_is_what_its_text_says() -> None:
     systems = (Named("keeps", KeepsSlots), Named("keeps", KeepsSlots))
     errors = set()
     for seed in range(20):
-        found = hunt(seed, 40, *systems, {}, Profile()).found
+        found = try_lifecycle(seed, 40, *systems, {}, Profile()).found
         assert found is not None and found.at_the_end
         result, steps = run(found.life, *systems, {})
         assert result.failure == found.result.failure
@@ -45,7 +45,7 @@ def test_what_was_gone_through_is_what_its_text_says() -> None:
 
 def test_slots_in_use_at_the_end_are_found() -> None:
     system = Named("keeps", KeepsSlots)
-    found = hunt(1, 20, system, system, {}, Profile(gates=False)).found
+    found = try_lifecycle(1, 20, system, system, {}, Profile(gates=False)).found
     assert found is not None and found.result.failure is not None
     subjects = [difference.subject for difference in found.result.failure.differences]
     assert subjects and all(subject.startswith("left at the end: slots of ") for subject in subjects)
@@ -55,7 +55,7 @@ def test_slots_in_use_at_the_end_are_found() -> None:
 
 def test_files_at_the_end_are_found() -> None:
     system, reference = Named("keeps", KeepsFiles), Named("kvref", find_system("kvref"))
-    found = hunt(1, 10, system, reference, {}, Profile()).found
+    found = try_lifecycle(1, 10, system, reference, {}, Profile()).found
     assert found is not None and found.result.failure is not None
     (difference,) = found.result.failure.differences
     assert difference.subject == "files left at the end"

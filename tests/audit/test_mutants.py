@@ -17,7 +17,7 @@ from kvgpu.device.sim import SimDevice
 from kvgpu.testing.mutants import SITES, UNREACHED, mutants
 from kvgpu.testing.patches import PACKAGE, place_dropped
 from kvgpu.testing.places import PLACES
-from kvspec.audit.mutants import Hunt, Mutant, check_alone, compare_broken, find_mutants, hunt
+from kvspec.audit.mutants import Mutant, MutantPlan, check_alone, compare_broken, find_mutants, try_mutant
 from kvspec.cli.main import app
 from kvspec.cli.mutants import OPTIONS
 from kvspec.harness.difference import Verdict
@@ -257,6 +257,6 @@ def test_a_fence_must_be_noticed_by_the_order(small: Path) -> None:
         )
         broken = staticmethod(KNOWN["R8.2 the last free row is taken"].broken)
 
-    found = hunt(Dressed(), load_file(small), Hunt("kvgpu", "kvref", OPTIONS))
+    found = try_mutant(Dressed(), load_file(small), MutantPlan("kvgpu", "kvref", OPTIONS))
     assert [kill.how.value for kill in found.kills] == ["outcome or expectation"]
     assert not found.killed

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from kvspec.audit.injections import Injection, InjectionError
 from kvspec.audit.matrix import reasons
-from kvspec.audit.sweep import Swept
-from kvspec.audit.sweeping import Sweeping, sweeper
+from kvspec.audit.sweep import SweepResult
+from kvspec.audit.sweep_all import SweepPlan, sweeper
 from kvspec.cli.main import app
 from kvspec.language import load_file
 from kvspec.language.loader import read_bytes
@@ -32,14 +32,14 @@ def scenario(text: str) -> Scenario:
     return loaded.scenarios[0]
 
 
-def swept(system: str, only: str | None = None) -> Swept:
+def sweep_story(system: str, only: str | None = None) -> SweepResult:
     name = f"tests.audit.leaky:{system}" if system != "kvref" else "kvref"
-    plan = Sweeping(name, name, only=Injection.parse(only) if only is not None else None)
+    plan = SweepPlan(name, name, only=Injection.parse(only) if only is not None else None)
     return sweeper(plan).sweep(scenario(STORY))
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_the_suite_leaves_no_trace(topic: str) -> None:
+def test_the_suite_has_no_leftovers(topic: str) -> None:
     """Every scenario, a sample of its injections: which ones depends on their names alone.
 
     A replay of the large ones takes seconds, and so does each injection.
@@ -49,7 +49,7 @@ def test_the_suite_leaves_no_trace(topic: str) -> None:
     def chosen(scenario: Scenario, injection: Injection) -> bool:
         return zlib.crc32(f"{scenario.name} {injection}".encode()) % share == 0
 
-    mine = sweeper(Sweeping("kvgpu", "kvref", {"device": "sim"}), chosen)
+    mine = sweeper(SweepPlan("kvgpu", "kvref", {"device": "sim"}), chosen)
     for path in scenario_files([suite_path() / topic]):
         for one in load_file(path):
             findings = mine.sweep(one).findings
@@ -58,7 +58,7 @@ def test_the_suite_leaves_no_trace(topic: str) -> None:
 
 
 def test_what_can_fail_is_made_to_fail() -> None:
-    done = swept("kvref")
+    done = sweep_story("kvref")
     assert not done.findings
     # Growth to 3 blocks with 0 to 2 slots left; the entry moves 2 pages with 0 or 1; growth by 1 block and one page to the host.
     assert done.tested == {
@@ -85,12 +85,12 @@ def test_what_can_fail_is_made_to_fail() -> None:
         ("NewVersion", "3:host.main:0", "is not as before"),
     ],
 )
-def test_a_trace_is_found(system: str, only: str, stage: str) -> None:
-    findings = swept(system, only).findings
+def test_leftovers_are_found(system: str, only: str, stage: str) -> None:
+    findings = sweep_story(system, only).findings
     assert len(findings) == 1
     assert stage in findings[0].stage
     assert str(findings[0].injection) == only
-    assert not swept("kvref", only).findings
+    assert not sweep_story("kvref", only).findings
 
 
 @pytest.mark.parametrize("system", ["LeakyGrowth", "HalfDone", "WrongKind", "Grudge", "NeverAgain", "NewVersion"])
@@ -116,21 +116,21 @@ def invoke(*arguments: str) -> tuple[int, str]:
 def test_the_command_says_what_it_did() -> None:
     code, output = invoke(STORY_FILE, "--system", "kvref")
     assert code == 0
-    assert "11 failures injected in 1 scenarios, none left a trace" in output
+    assert "11 failures injected in 1 scenarios, none with leftovers" in output
 
 
-def test_the_command_shows_how_to_reproduce_a_trace() -> None:
+def test_the_command_shows_how_to_reproduce_leftovers() -> None:
     leaky = ("--system", "tests.audit.leaky:HalfDone", "--against", "tests.audit.leaky:HalfDone")
     code, output = invoke(STORY_FILE, *leaky)
     assert code == 1
-    assert "2 left a trace" in output
+    assert "2 with leftovers" in output
     assert "status of a: active, now suspended" in output
     line = next(line for line in output.splitlines() if "--only 3:offload:1+queued" in line)
     assert "kvspec sweep tests/audit/story.yaml -k 'a request that grows, decodes and rests'" in line
     assert " ".join(leaky) in line
     again, output = invoke(STORY_FILE, *leaky, "--only", "3:offload:1+queued")
     assert again == 1
-    assert "1 failures injected in 1 scenarios, 1 left a trace" in output
+    assert "1 failures injected in 1 scenarios, 1 with leftovers" in output
 
 
 def test_wrong_usage() -> None:
@@ -142,7 +142,7 @@ def test_wrong_usage() -> None:
 
 def test_a_scenario_that_fails_by_itself_is_no_pass() -> None:
     one = scenario(STORY.replace("levels: {a: [host, host, gpu]}", "levels: {a: [gpu, gpu, gpu]}"))
-    done = sweeper(Sweeping("kvref", "kvref")).sweep(one)
+    done = sweeper(SweepPlan("kvref", "kvref")).sweep(one)
     assert [finding.stage for finding in done.findings] == ["without any failure"]
     assert not done.tested
 

@@ -164,9 +164,9 @@ class Workload:
 
     def prefill(self, name: str, tokens: int) -> bool:
         """Bring a new request to ``tokens`` tokens of history, its last block written; whether there was room."""
-        fates = self.do(Iterate(batch="rows", requests=(Scheduled(request=name, capacity=tokens + 1),)))
-        assert isinstance(fates, dict)
-        if fates[name] != "ran":
+        outcomes = self.do(Iterate(batch="rows", requests=(Scheduled(request=name, capacity=tokens + 1),)))
+        assert isinstance(outcomes, dict)
+        if outcomes[name] != "ran":
             return False
         if tokens % TOKENS_PER_BLOCK:
             self.do(Write(request=name, blocks=(tokens // TOKENS_PER_BLOCK,)))
@@ -183,9 +183,9 @@ class Workload:
                 continue
             self.do(Write(request=name, blocks=(history // TOKENS_PER_BLOCK,)))
             entries.append(Scheduled(request=name, capacity=max(capacity, history + 2), history=history + 1, decode=True))
-        fates = self.do(Iterate(batch="rows", requests=tuple(entries)))
-        assert isinstance(fates, dict)
-        self.seen.waited += sum(fate == "waiting" for fate in fates.values())
+        outcomes = self.do(Iterate(batch="rows", requests=tuple(entries)))
+        assert isinstance(outcomes, dict)
+        self.seen.waited += sum(outcome == "waiting" for outcome in outcomes.values())
 
     def close(self) -> None:
         """Give everything back."""

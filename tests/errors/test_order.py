@@ -10,7 +10,7 @@ import yaml
 from kvgpu.adapter.system import Implementation
 from kvref.system import Reference
 from kvspec import ops
-from kvspec.audit.traces import Pardon, traces
+from kvspec.audit.leftovers import Allowed, leftovers
 from kvspec.config import ManagerConfig
 from kvspec.harness.naming import Index
 from kvspec.ops import Operation
@@ -45,7 +45,7 @@ def hold(system: System, verb: str, choices: Verb) -> None:
         outcome = system.apply(operation(verb, given))
         if outcome.error is not expected:
             wrong.append(f"{given}: {outcome.error} ({outcome.message}), section 9 says {expected}")
-    changed = [] if wrong else list(traces(before, Index(system.observe()), Pardon()))
+    changed = [] if wrong else list(leftovers(before, Index(system.observe()), Allowed()))
     system.close()
     assert calls and not wrong, "\n".join(wrong)
     assert not changed, "\n".join(changed)

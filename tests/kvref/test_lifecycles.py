@@ -52,7 +52,7 @@ def test_no_slot_is_lost_and_a_failure_changes_nothing(seed: int) -> None:
         check(state)
         failed = outcome.value is False or outcome.error not in (None, ErrorKind.COPY_FAILED)
         if failed and op.verb not in STAYS:
-            assert values(state) == values(before), f"{op.verb} failed and left a trace"
+            assert values(state) == values(before), f"{op.verb} failed and left something over"
     for op in chooser.finish(observe(state)):
         state, _ = step(state, op)
     assert not state.pages

@@ -161,13 +161,13 @@ def _replayed(scenario: Scenario, setting: Setting) -> str:
 
 
 def _lifecycle(seed: int, setting: Setting) -> str:
-    from kvspec.audit.lifecycles import hunt
+    from kvspec.audit.lifecycles import try_lifecycle
     from kvspec.audit.managers import Profile
     from kvspec.harness.replay import Named
     from kvspec.harness.systems import find_system
 
     system, against = (Named(name, find_system(name)) for name in (setting.system, setting.against))
-    found = hunt(seed, setting.steps, system, against, setting.options, Profile()).found
+    found = try_lifecycle(seed, setting.steps, system, against, setting.options, Profile()).found
     if found is None or found.result.failure is None:
         return ""
     failure = found.result.failure

@@ -43,7 +43,7 @@ class GateOrder:
 
 @dataclass(frozen=True, slots=True)
 class Permuted:
-    """How a scenario fared. ``orders``: replayed, the one as written included.
+    """What came of a scenario. ``orders``: replayed, the one as written included.
 
     ``order``: the first that went wrong; ``result``: its replay, if that failed or was skipped; ``differences``: how the end
     differs from that of the scenario as it is written, one text each.

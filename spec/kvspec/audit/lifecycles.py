@@ -12,9 +12,9 @@ from random import Random
 from kvspec import ops
 from kvspec.audit.drawing import STREAMS
 from kvspec.audit.emit import document, step_mapping
-from kvspec.audit.leftovers import files_left, leftovers, own_folder
 from kvspec.audit.managers import Profile, random_manager
 from kvspec.audit.reached import Reached, watched
+from kvspec.audit.still_held import files_left, own_folder, still_held
 from kvspec.audit.workload import Chooser
 from kvspec.config import ManagerConfig
 from kvspec.harness.difference import Failure, Result, Verdict
@@ -60,7 +60,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Hunted:
+class LifecycleResult:
     """What came of the lifecycle of a seed. ``found``: where the systems differ. ``unfinished``: why it was not gone through.
 
     ``reached``: the named states that the reference came to.
@@ -98,7 +98,7 @@ def _gone_through(
     with own_folder() as folder:
         result, steps = replay_chosen(head, choose, implementation, reference, options, look, timeout)
     if result.verdict is Verdict.PASSED and life.whole:
-        left = (*leftovers(life.manager, *last[0]), *files_left(folder))
+        left = (*still_held(life.manager, *last[0]), *files_left(folder))
         if left:
             remains = Failure(len(steps), steps[-1].op.verb, head.position, 1, left)
             result = replace(result, verdict=Verdict.FAILED, failure=remains)
@@ -164,7 +164,7 @@ def shrink(
     return Found(life, best, as_yaml(life, taken)) if taken else found
 
 
-def hunt(
+def try_lifecycle(
     seed: int,
     steps: int,
     implementation: Named,
@@ -172,7 +172,7 @@ def hunt(
     options: Mapping[str, str],
     profile: Profile,
     timeout: float = 0.0,
-) -> Hunted:
+) -> LifecycleResult:
     """The lifecycle of a seed: ``steps`` operations, chosen with the reference's state in view, then everything is let go of.
 
     Both systems go through it as it is chosen. A failure comes back with the operations up to it.
@@ -197,6 +197,6 @@ def hunt(
     life = Lifecycle(seed, manager, (), whole=True)
     result, taken = _gone_through(life, choose, implementation, watched(reference, reached), options, timeout)
     if result.verdict is not Verdict.FAILED:
-        return Hunted(unfinished=result.reason, reached=reached)
+        return LifecycleResult(unfinished=result.reason, reached=reached)
     life = replace(life, operations=tuple(step.op for step in taken))
-    return Hunted(Found(life, result, as_yaml(life, taken)), reached=reached)
+    return LifecycleResult(Found(life, result, as_yaml(life, taken)), reached=reached)

@@ -98,7 +98,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Hunt:
+class MutantPlan:
     """How to look for kills: names of the systems, options of both, the memory limit of a file; ``every``: all kills."""
 
     system: str
@@ -109,7 +109,7 @@ class Hunt:
 
 
 @dataclass(frozen=True, slots=True)
-class Hunted:
+class MutantResult:
     """What came of one break: its kills, the first that is enough last unless all were asked for."""
 
     mutant: str
@@ -141,7 +141,7 @@ def in_order(scenarios: Sequence[Scenario], mutant: Mutant) -> list[Scenario]:
     return sorted(scenarios, key=lambda scenario: (mutant.rule not in scenario.rules, len(scenario.steps)))
 
 
-def hunt(mutant: Mutant, scenarios: Sequence[Scenario], plan: Hunt) -> Hunted:
+def try_mutant(mutant: Mutant, scenarios: Sequence[Scenario], plan: MutantPlan) -> MutantResult:
     """Try scenarios on a broken system until one notices; with ``plan.every``, all of them.
 
     :raises SystemNotFound: a system of the plan is not there.
@@ -151,10 +151,10 @@ def hunt(mutant: Mutant, scenarios: Sequence[Scenario], plan: Hunt) -> Hunted:
         kills.append(kill)
         if kill.enough(mutant) and not plan.every:
             break
-    return Hunted(mutant.name, mutant.rule, mutant.kind, tuple(kills), any(kill.enough(mutant) for kill in kills))
+    return MutantResult(mutant.name, mutant.rule, mutant.kind, tuple(kills), any(kill.enough(mutant) for kill in kills))
 
 
-def _kills(mutant: Mutant, scenarios: Sequence[Scenario], plan: Hunt) -> Iterator[Kill]:
+def _kills(mutant: Mutant, scenarios: Sequence[Scenario], plan: MutantPlan) -> Iterator[Kill]:
     implementation = Named(plan.system, find_system(plan.system))
     reference = Named(plan.against, find_system(plan.against))
     options = {**plan.options, **mutant.options}
@@ -173,7 +173,7 @@ def _kills(mutant: Mutant, scenarios: Sequence[Scenario], plan: Hunt) -> Iterato
             yield kill
 
 
-def noticed_by(scenario: Scenario, mutants: Sequence[Mutant], plan: Hunt) -> str | None:
+def noticed_by(scenario: Scenario, mutants: Sequence[Mutant], plan: MutantPlan) -> str | None:
     """The name of a break that a scenario notices, of those of its own rules if it can be; ``None``: it notices none.
 
     :raises SystemNotFound: a system of the plan is not there.
@@ -243,14 +243,14 @@ def _kill(scenario: Scenario, step: int, verb: str, how: How, text: str) -> Kill
     return Kill(scenario.position.path, scenario.index, scenario.name, step, verb, how, text)
 
 
-def hunt_all(plan: Hunt, mutants: Sequence[Mutant], scenarios: Sequence[Scenario], jobs: int) -> Iterator[Hunted]:
+def try_mutants(plan: MutantPlan, mutants: Sequence[Mutant], scenarios: Sequence[Scenario], jobs: int) -> Iterator[MutantResult]:
     """Every break in turn, in the order in which they finish.
 
     :raises SystemNotFound: a system of the plan is not there.
     """
     if jobs <= 1:
         for mutant in mutants:
-            yield hunt(mutant, scenarios, plan)
+            yield try_mutant(mutant, scenarios, plan)
         return
     places = tuple((scenario.position.path, scenario.index) for scenario in scenarios)
     context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
@@ -264,13 +264,13 @@ _scenarios: list[Scenario] = []
 """Those of a worker process."""
 
 
-def _prepare(plan: Hunt, places: Sequence[tuple[Path, int]]) -> None:
+def _prepare(plan: MutantPlan, places: Sequence[tuple[Path, int]]) -> None:
     files = {path: load_file(path, max_pool_bytes=plan.max_pool_bytes) for path in dict.fromkeys(path for path, _ in places)}
     _scenarios[:] = [files[path][index] for path, index in places]
 
 
-def _one(plan: Hunt, name: str) -> Hunted:
-    return hunt(_by_name(plan.system)[name], _scenarios, plan)
+def _one(plan: MutantPlan, name: str) -> MutantResult:
+    return try_mutant(_by_name(plan.system)[name], _scenarios, plan)
 
 
 @lru_cache(maxsize=2)

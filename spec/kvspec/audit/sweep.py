@@ -3,7 +3,7 @@
 For each injection both systems are built anew and carried to the step. There the failure is put in place, the step fails, and
 
 - its outcome is the declared error or false, the same in both systems, and the harness finds no difference between them;
-- the state of each system is the one before the step, apart from what the rules name (`kvspec.audit.traces`);
+- the state of each system is the one before the step, apart from what the rules name (`kvspec.audit.leftovers`);
 - the failure is taken away, the step is repeated, and the state is then the one without the failure (`kvspec.audit.outline`);
 - the rest of the scenario runs as if nothing had happened.
 """
@@ -25,9 +25,9 @@ from kvspec.audit.injections import (
     right_failure,
     slots,
 )
+from kvspec.audit.leftovers import Allowed, leftovers
 from kvspec.audit.outline import LOOSE, departures
 from kvspec.audit.stepper import Compared, Crashed, Stepper
-from kvspec.audit.traces import Pardon, traces
 from kvspec.errors import ErrorKind
 from kvspec.harness.difference import Difference
 from kvspec.harness.naming import Index, PageKey
@@ -55,7 +55,7 @@ NO_SLOTS = "a system lacks verb take_slots or give_slots"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An injection that left a trace. ``stage``: when it showed. ``texts``: what."""
+    """An injection with leftovers. ``stage``: when it showed. ``texts``: what."""
 
     injection: Injection | None
     verb: str
@@ -64,7 +64,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Swept:
+class SweepResult:
     """One scenario after the sweep. Counts are by (verb, sort of failure)."""
 
     name: str
@@ -84,9 +84,9 @@ class Sweeper:
     options: Mapping[str, str] = field(default_factory=dict)
     choose: Callable[[Scenario, Injection], bool] = lambda scenario, injection: True
 
-    def sweep(self, scenario: Scenario) -> Swept:
+    def sweep(self, scenario: Scenario) -> SweepResult:
         """All chosen injections of one scenario."""
-        done = Swept(scenario.name)
+        done = SweepResult(scenario.name)
         lack = [
             f"{one.name} lacks {', '.join(why)}"
             for one in (self.reference, self.implementation)
@@ -110,7 +110,7 @@ class Sweeper:
                         break  # with more slots it fails even less
         return done
 
-    def _injections(self, moment: Moment, done: Swept) -> Iterator[Sequence[Injection]]:
+    def _injections(self, moment: Moment, done: SweepResult) -> Iterator[Sequence[Injection]]:
         able = capabilities(self.reference.factory) & capabilities(self.implementation.factory)
         for injection in (*copies(moment), *files(moment)):
             if injection.kind != "file" and "fail_copy" not in able:
@@ -146,7 +146,9 @@ class Sweeper:
                 before = files_now
         return moments
 
-    def _try(self, scenario: Scenario, moments: Sequence[Moment], moment: Moment, injection: Injection, done: Swept) -> bool:
+    def _try(
+        self, scenario: Scenario, moments: Sequence[Moment], moment: Moment, injection: Injection, done: SweepResult
+    ) -> bool:
         """One injection; whether the step failed."""
         key = (moment.step.op.verb, injection.sort)
         try:
@@ -220,9 +222,9 @@ class _Attempt:
                 self._found("the copy was refused and the step succeeded all the same", ())
             if not right_failure(injection, step.op.verb, outcome):
                 self._found(f"the outcome is {outcome.error or outcome.value}: not the declared one", (outcome.message,))
-            pardon = self._pardon()
+            allowed = self._allowed()
             for side in (0, 1):
-                texts = tuple(traces(_there(before[side]), failing.seen[side], pardon))
+                texts = tuple(leftovers(_there(before[side]), failing.seen[side], allowed))
                 if texts:
                     self._found(f"after the step that failed, {stepper.names[side]} is not as before", texts)
             if injection.slots:
@@ -261,7 +263,7 @@ class _Attempt:
             return outcome.error is not plain.error or outcome.error is ErrorKind.COPY_FAILED
         return partly_false(outcome.value) and outcome.value != plain.value
 
-    def _pardon(self) -> Pardon:
+    def _allowed(self) -> Allowed:
         """What the rules except for this call, from what it does when nothing fails."""
         op, injection = self.moment.step.op, self.injection
         before, after = self.moment.before.indexes[0], self.moment.seen[0]
@@ -272,13 +274,13 @@ class _Attempt:
         batch = getattr(op, "batch", None) if op.verb in PARTLY else None
         label = op.as_ if isinstance(op, Iterate) else None
         if injection.slots:
-            return Pardon(stream=stream, lengthened=lengthened, batch=batch, label=label)
+            return Allowed(stream=stream, lengthened=lengthened, batch=batch, label=label)
         wrote = op.verb in GROWING
         if not injection.queued and self._only_submission():
-            return Pardon(wrote=wrote, stream=stream, lengthened=lengthened, batch=batch, label=label)
+            return Allowed(wrote=wrote, stream=stream, lengthened=lengthened, batch=batch, label=label)
         copied = frozenset(_copied(before, after, request))
         newer = frozenset(owner for key in copied for owner in before.pages[before.by_key[key]].owners)
-        return Pardon(copied, newer, True, wrote, stream, lengthened, batch, label)
+        return Allowed(copied, newer, True, wrote, stream, lengthened, batch, label)
 
     def _only_submission(self) -> bool:
         """Whether no other submission came before the refused one."""
@@ -323,7 +325,7 @@ class _Attempt:
         if not right_failure(self.injection, step.op.verb, outcome):
             self._found(f"the outcome of {name} is {outcome.error or outcome.value}: not the declared one", (outcome.message,))
         failed = stepper.look()[1]
-        texts = tuple(traces(before, failed, self._pardon()))
+        texts = tuple(leftovers(before, failed, self._allowed()))
         if texts:
             self._found(f"after the step that failed, {name} is not as before", texts)
         op = _rest_of(step.op, before, failed)

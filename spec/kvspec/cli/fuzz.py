@@ -24,7 +24,7 @@ from kvspec.harness.watch import DEFAULT_SECONDS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kvspec.audit.lifecycles import Found, Hunted
+    from kvspec.audit.lifecycles import Found, LifecycleResult
     from kvspec.audit.managers import Profile
     from kvspec.audit.reached import Reached
     from kvspec.harness.difference import Failure
@@ -212,7 +212,7 @@ def _run(plan: Plan, seeds: range, seconds: float | None, jobs: int, keep_going:
             raise
 
 
-def _take(seed: int, answer: Hunted | Ended, plan: Plan, workers: Workers, tally: Tally, tell: Tell) -> None:
+def _take(seed: int, answer: LifecycleResult | Ended, plan: Plan, workers: Workers, tally: Tally, tell: Tell) -> None:
     from kvspec.harness.workers import Ended
 
     again = seed in tally.found  # it was being made shorter
@@ -235,7 +235,7 @@ def _take(seed: int, answer: Hunted | Ended, plan: Plan, workers: Workers, tally
     tell(answer.found)
 
 
-def _where(answer: Hunted | Ended) -> Failure | Ended | None:
+def _where(answer: LifecycleResult | Ended) -> Failure | Ended | None:
     from kvspec.harness.workers import Ended
 
     if isinstance(answer, Ended):
@@ -243,16 +243,16 @@ def _where(answer: Hunted | Ended) -> Failure | Ended | None:
     return None if answer.found is None else answer.found.result.failure
 
 
-def _one(seed: int, plan: Plan) -> Hunted:
-    from kvspec.audit.lifecycles import hunt
+def _one(seed: int, plan: Plan) -> LifecycleResult:
+    from kvspec.audit.lifecycles import try_lifecycle
 
-    return hunt(seed, plan.steps, *_systems(plan), plan.options, plan.profile(), plan.timeout)
+    return try_lifecycle(seed, plan.steps, *_systems(plan), plan.options, plan.profile(), plan.timeout)
 
 
-def _shorter(found: Found, plan: Plan) -> Hunted:
-    from kvspec.audit.lifecycles import Hunted, shrink
+def _shorter(found: Found, plan: Plan) -> LifecycleResult:
+    from kvspec.audit.lifecycles import LifecycleResult, shrink
 
-    return Hunted(shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS, plan.timeout))
+    return LifecycleResult(shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS, plan.timeout))
 
 
 def _systems(plan: Plan) -> tuple[Named, Named]:

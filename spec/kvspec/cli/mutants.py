@@ -17,7 +17,7 @@ from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kvspec.audit.mutants import Hunted, Kill, Mutant
+    from kvspec.audit.mutants import Kill, Mutant, MutantResult
     from kvspec.scenario import Scenario
 
 OPTIONS = {"device": "sim"}
@@ -76,7 +76,7 @@ def mutants(
 
     from rich.console import Console
 
-    from kvspec.audit.mutants import Hunt, NoMutants, find_mutants, hunt_all
+    from kvspec.audit.mutants import MutantPlan, NoMutants, find_mutants, try_mutants
     from kvspec.harness.systems import SystemNotFound
 
     try:
@@ -90,21 +90,21 @@ def mutants(
     if not console.is_terminal:
         console.width = max(console.width, 200)  # a log has no edge
     start = time.perf_counter()
-    plan = Hunt(system, against, OPTIONS, max_pool_bytes, every)
+    plan = MutantPlan(system, against, OPTIONS, max_pool_bytes, every)
     processes = jobs if jobs is not None else min(os.cpu_count() or 1, len(chosen))
     try:
         _green(plan.system, against, scenarios)
-        by_name = {hunted.mutant: hunted for hunted in hunt_all(plan, chosen, scenarios, processes)}
+        by_name = {result.mutant: result for result in try_mutants(plan, chosen, scenarios, processes)}
     except SystemNotFound as error:
         refuse(str(error))
     results = [by_name[mutant.name] for mutant in chosen]
     _table(console, results, every)
-    survivors = [hunted for hunted in results if not hunted.killed]
-    for hunted in survivors:
-        console.print(f"survives: {hunted.mutant}: {_why(hunted)}", style="red", markup=False, soft_wrap=True)
+    survivors = [result for result in results if not result.killed]
+    for result in survivors:
+        console.print(f"survives: {result.mutant}: {_why(result)}", style="red", markup=False, soft_wrap=True)
     if write is not None:
         write.write_text(markdown(results), encoding="utf-8")
-    ways = Counter(last_kill(hunted).how.value for hunted in results if hunted.killed)
+    ways = Counter(last_kill(result).how.value for result in results if result.killed)
     said = ", ".join(f"{count} by {how}" for how, count in ways.most_common()) or "none"
     console.print(
         f"{len(results) - len(survivors)} of {len(results)} breaks noticed: {said} ({time.perf_counter() - start:.0f} s)"
@@ -135,33 +135,33 @@ def _green(system: str, against: str, scenarios: Sequence[Scenario]) -> None:
         refuse(f"{len(red)} scenarios fail with nothing broken, the first is {red[0]!r}: kvspec run shows why")
 
 
-def last_kill(hunted: Hunted) -> Kill:
+def last_kill(result: MutantResult) -> Kill:
     """The kill that a table shows: the first that is enough, else the first."""
-    wanted = [kill for kill in hunted.kills if hunted.kind != "fence" or kill.how.value in ORDER]
-    return (wanted or list(hunted.kills))[0]
+    wanted = [kill for kill in result.kills if result.kind != "fence" or kill.how.value in ORDER]
+    return (wanted or list(result.kills))[0]
 
 
-def _why(hunted: Hunted) -> str:
-    if not hunted.kills:
+def _why(result: MutantResult) -> str:
+    if not result.kills:
         return "no scenario notices; write one that does, or say why none can"
-    kill = hunted.kills[0]
+    kill = result.kills[0]
     return f"a dropped fence is noticed by the {kill.how.value} of {kill.name!r} alone, and not by the order of device work"
 
 
-def _table(console: Console, results: Sequence[Hunted], every: bool) -> None:
+def _table(console: Console, results: Sequence[MutantResult], every: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("break", "rule", "killed by", "step", "how", *(["scenarios"] if every else []), box=None, pad_edge=False)
     table.columns[0].no_wrap = table.columns[3].no_wrap = table.columns[4].no_wrap = True
-    for hunted in results:
-        if not hunted.kills:
-            table.add_row(escape(hunted.mutant), hunted.rule, "[red]nothing", "", "", *(["0"] if every else []))
+    for result in results:
+        if not result.kills:
+            table.add_row(escape(result.mutant), result.rule, "[red]nothing", "", "", *(["0"] if every else []))
             continue
-        kill = last_kill(hunted)
-        how = kill.how.value if hunted.killed else f"[red]{kill.how.value}"
-        count = [str(len(hunted.kills))] if every else []
-        table.add_row(escape(hunted.mutant), hunted.rule, escape(kill.name), f"{kill.step}: {kill.verb}", how, *count)
+        kill = last_kill(result)
+        how = kill.how.value if result.killed else f"[red]{kill.how.value}"
+        count = [str(len(result.kills))] if every else []
+        table.add_row(escape(result.mutant), result.rule, escape(kill.name), f"{kill.step}: {kill.verb}", how, *count)
     console.print(table)
 
 
@@ -177,16 +177,16 @@ device work* that the reference demands, an *outcome or expectation*, another *d
 """
 
 
-def markdown(results: Sequence[Hunted]) -> str:
+def markdown(results: Sequence[MutantResult]) -> str:
     """The table as Markdown."""
     from kvspec.harness.report import path_text
 
     lines = []
-    for hunted in results:
-        if hunted.kills:
-            kill = last_kill(hunted)
+    for result in results:
+        if result.kills:
+            kill = last_kill(result)
             cells = [path_text(kill.path), kill.name, f"{kill.step} {kill.verb}", kill.how.value]
         else:
             cells = ["-", "-", "-", "survives"]
-        lines.append("| " + " | ".join([hunted.mutant, hunted.rule, hunted.kind, *cells]) + " |\n")
+        lines.append("| " + " | ".join([result.mutant, result.rule, result.kind, *cells]) + " |\n")
     return HEAD + "".join(lines)

@@ -1,4 +1,4 @@
-"""``kvspec sweep``: every call inside a step that can fail is made to fail in turn, and must leave no trace."""
+"""``kvspec sweep``: every call inside a step that can fail is made to fail in turn, and nothing may be left over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kvspec.audit.sweeping import Report
+    from kvspec.audit.sweep_all import Report
     from kvspec.scenario import Scenario
 
 MAX_REPORTS = 10
@@ -42,11 +42,14 @@ def sweep(
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Make each copy, allocation and file access of each step fail in turn: exit 0 if none leaves a trace, 1 if one does."""
+    """Make each copy, allocation and file access of each step fail in turn.
+
+    After each failure the state must be what it was before the step. Exit status 0: always so. 1: something was left over.
+    """
     from rich.console import Console
 
     from kvspec.audit.injections import Injection, InjectionError
-    from kvspec.audit.sweeping import Sweeping, sweep_all
+    from kvspec.audit.sweep_all import SweepPlan, sweep_all
     from kvspec.harness.runner import default_jobs
     from kvspec.harness.systems import SystemNotFound
 
@@ -57,7 +60,7 @@ def sweep(
         except InjectionError as error:
             refuse(f"--only: {error}")
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
-    plan = Sweeping(system, against, {"device": device.value}, max_pool_bytes, chosen)
+    plan = SweepPlan(system, against, {"device": device.value}, max_pool_bytes, chosen)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
@@ -91,7 +94,7 @@ def _findings(console: Console, options: list[str], scenarios: list[Scenario], r
     for number, finding in shown:
         scenario = scenarios[number]
         where = f"{path_text(scenario.position.path)}:{scenario.position.line}"
-        console.print(f"[bold red]TRACE[/] [bold]{_escaped(scenario.name)}[/]\n{_escaped(where)}")
+        console.print(f"[bold red]LEFTOVERS[/] [bold]{_escaped(scenario.name)}[/]\n{_escaped(where)}")
         what = f"{finding.injection}, {finding.verb}: " if finding.injection is not None else ""
         console.print(f"  {what}{finding.stage}", markup=False)
         for text in finding.texts[:MAX_TEXTS]:
@@ -122,9 +125,9 @@ def _table(console: Console, report: Report) -> None:
     for reason, count in sorted(report.skipped.items()):
         console.print(f"skipped {count} scenarios: {reason}", style="yellow", markup=False)
     tested, absorbed = sum(report.tested.values()), sum(report.absorbed.values())
-    traced = len(report.findings)
+    with_leftovers = len(report.findings)
     console.print(
-        f"{tested} failures injected in {report.scenarios} scenarios, {traced or 'none'} left a trace; "
+        f"{tested} failures injected in {report.scenarios} scenarios, {with_leftovers or 'none'} with leftovers; "
         f"{absorbed} more were absorbed: the step did not need what was taken away ({report.seconds:.0f} s)"
     )
 

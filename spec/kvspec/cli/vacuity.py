@@ -65,14 +65,14 @@ def vacuity(
 
 def _unhelpful(console: Console, scenarios: Sequence[Scenario], system: str, against: str) -> None:
     """A list for the reader: a scenario may be worth having that notices none of the breaks that have a name."""
-    from kvspec.audit.mutants import Hunt, NoMutants, find_mutants, noticed_by
+    from kvspec.audit.mutants import MutantPlan, NoMutants, find_mutants, noticed_by
     from kvspec.cli.mutants import OPTIONS
 
     try:
         mutants = find_mutants(system)
     except NoMutants as error:
         refuse(str(error))
-    plan = Hunt(system, against, OPTIONS)
+    plan = MutantPlan(system, against, OPTIONS)
     idle = [scenario for scenario in scenarios if noticed_by(scenario, mutants, plan) is None]
     for scenario in idle:
         console.print(f"{scenario.position}: notices no break: {scenario.name}", style="yellow", markup=False, soft_wrap=True)

@@ -9,7 +9,7 @@ import yaml
 
 from kvgpu.adapter.system import Implementation
 from kvgpu.device.sim import SimDevice
-from kvspec.audit.traces import Pardon, traces
+from kvspec.audit.leftovers import Allowed, leftovers
 from kvspec.config import ManagerConfig
 from kvspec.harness.naming import Index
 from kvspec.ops import VERBS, Operation
@@ -54,8 +54,8 @@ def seen(it: Implementation) -> Index:
     return Index(it.observe())
 
 
-def changed(before: Index, after: Index, pardon: Pardon | None = None) -> Iterable[str]:
-    return list(traces(before, after, pardon or Pardon()))
+def changed(before: Index, after: Index, allowed: Allowed | None = None) -> Iterable[str]:
+    return list(leftovers(before, after, allowed or Allowed()))
 
 
 def limit_memory(it: Implementation, spare: int | None) -> None:

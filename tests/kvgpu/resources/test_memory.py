@@ -9,7 +9,7 @@ import pytest
 from kvgpu.device.api import DeviceError
 from kvgpu.device.sim import SimDevice, SimOptions
 from kvgpu.manager import Manager
-from kvspec.audit.traces import Pardon
+from kvspec.audit.leftovers import Allowed
 from kvspec.errors import ErrorKind
 from tests.kvgpu.resources.scene import apply, changed, config, done, limit_memory, seen, system
 
@@ -81,7 +81,7 @@ def test_a_move_that_finds_no_buffer_is_a_refused_copy() -> None:
     (outcome,) = apply(it, "  - enter_decode: r")
     assert outcome.error is ErrorKind.COPY_FAILED
     assert "limit" in outcome.message
-    assert not changed(before, seen(it), Pardon(queued=False))
+    assert not changed(before, seen(it), Allowed(queued=False))
     limit_memory(it, None)
     done(it, "  - enter_decode: r\n  - open: shut")
     shown = it.observe()

@@ -16,7 +16,7 @@ from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from kvgpu.locks import Mode, Moment
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request, Snapshot
-from kvgpu.serving.executor import Executor, Fate, Prepared, Scheduled, Turn, admit_generation, dense_offsets
+from kvgpu.serving.executor import Executor, Prepared, RequestOutcome, Scheduled, Turn, admit_generation, dense_offsets
 from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
 SPARSE = (BufferConfig(role="key", bytes=64, sparse=True), BufferConfig(role="value", bytes=64, sparse=True))
@@ -67,9 +67,9 @@ def scene() -> Iterator[Scene]:
 
 def test_the_consumer_gets_who_runs_and_their_offsets(scene: Scene) -> None:
     executor = scene.executor(refuses="b")
-    fates = executor.iterate([Scheduled(scene.a, 8, 5), Scheduled(scene.b, 4)], layers=["main", "more", "index"])
-    assert fates == {"a": Fate.RAN, "b": Fate.REFUSED}
-    assert list(fates) == ["a", "b"]
+    outcomes = executor.iterate([Scheduled(scene.a, 8, 5), Scheduled(scene.b, 4)], layers=["main", "more", "index"])
+    assert outcomes == {"a": RequestOutcome.RAN, "b": RequestOutcome.REFUSED}
+    assert list(outcomes) == ["a", "b"]
     (turn,) = scene.turns
     assert (turn.batch, turn.stream, turn.running) == (scene.batch, scene.stream, (scene.a,))
     slots = scene.a.indices(0)
@@ -125,8 +125,8 @@ def test_what_is_refused_before_anything_happens(
 def test_a_refused_request_that_is_as_it_was_has_its_old_version(scene: Scene) -> None:
     scene.executor().iterate([Scheduled(scene.a, 4, 4), Scheduled(scene.b, 4, 4)])
     versions = scene.a.version, scene.b.version
-    fates = scene.executor(refuses="a b").iterate([Scheduled(scene.a, 12), Scheduled(scene.b, 4, 4, decode=True)])
-    assert set(fates.values()) == {Fate.REFUSED}
+    outcomes = scene.executor(refuses="a b").iterate([Scheduled(scene.a, 12), Scheduled(scene.b, 4, 4, decode=True)])
+    assert set(outcomes.values()) == {RequestOutcome.REFUSED}
     assert scene.a.version == versions[0]
     assert scene.b.version != versions[1], "it is in decode now, whatever the connector said"
     assert (scene.a.capacity, scene.b.capacity) == (4, 4)
@@ -144,7 +144,10 @@ def test_the_connector_is_asked_for_prepared_requests_alone_and_without_the_lock
         return True
 
     executor = Executor(scene.manager, scene.batch, scene.stream, scene.turns.append, connector)
-    assert executor.iterate([Scheduled(scene.a, 40), Scheduled(scene.b, 4)]) == {"a": Fate.WAITING, "b": Fate.RAN}
+    assert executor.iterate([Scheduled(scene.a, 40), Scheduled(scene.b, 4)]) == {
+        "a": RequestOutcome.WAITING,
+        "b": RequestOutcome.RAN,
+    }
     assert asked == ["b 2"]
 
 

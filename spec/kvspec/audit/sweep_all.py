@@ -1,4 +1,4 @@
-"""Sweeping many scenarios, in this process or in several, and adding up what comes of it."""
+"""The sweep of many scenarios, in this process or in several, and adding up what comes of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kvspec.audit.injections import Injection
-from kvspec.audit.sweep import Finding, Sweeper, Swept
+from kvspec.audit.sweep import Finding, Sweeper, SweepResult
 from kvspec.harness.replay import Named
 from kvspec.harness.systems import find_system
 from kvspec.language import load_file
@@ -20,7 +20,7 @@ from kvspec.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
-class Sweeping:
+class SweepPlan:
     """How to sweep: names of the systems, their options, the memory limit of a file; ``only``: one injection alone."""
 
     system: str
@@ -42,19 +42,19 @@ class Report:
     skipped: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[int, Finding]] = field(default_factory=list)
 
-    def add(self, number: int, swept: Swept) -> None:
+    def add(self, number: int, result: SweepResult) -> None:
         """Take in one scenario."""
-        if swept.skipped:
-            self.skipped[swept.skipped] += 1
+        if result.skipped:
+            self.skipped[result.skipped] += 1
             return
         self.scenarios += 1
-        self.tested.update(swept.tested)
-        self.absorbed.update(swept.absorbed)
-        self.left_out.update(swept.left_out)
-        self.findings += [(number, finding) for finding in swept.findings]
+        self.tested.update(result.tested)
+        self.absorbed.update(result.absorbed)
+        self.left_out.update(result.left_out)
+        self.findings += [(number, finding) for finding in result.findings]
 
 
-def sweeper(plan: Sweeping, choose: Callable[[Scenario, Injection], bool] | None = None) -> Sweeper:
+def sweeper(plan: SweepPlan, choose: Callable[[Scenario, Injection], bool] | None = None) -> Sweeper:
     """The sweeper of a plan. Raises `SystemNotFound`."""
     only = plan.only
     if choose is None:
@@ -64,17 +64,17 @@ def sweeper(plan: Sweeping, choose: Callable[[Scenario, Injection], bool] | None
     )
 
 
-def sweep_all(plan: Sweeping, scenarios: Sequence[Scenario], jobs: int) -> Report:
+def sweep_all(plan: SweepPlan, scenarios: Sequence[Scenario], jobs: int) -> Report:
     """Sweep scenarios. Raises `SystemNotFound`."""
     start = time.perf_counter()
     report = Report()
-    for number, swept in sorted(_each(plan, scenarios, jobs), key=lambda entry: entry[0]):
-        report.add(number, swept)
+    for number, result in sorted(_each(plan, scenarios, jobs), key=lambda entry: entry[0]):
+        report.add(number, result)
     report.seconds = time.perf_counter() - start
     return report
 
 
-def _each(plan: Sweeping, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[int, Swept]]:
+def _each(plan: SweepPlan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[int, SweepResult]]:
     mine = sweeper(plan)
     if jobs <= 1:
         for number, scenario in enumerate(scenarios):
@@ -89,7 +89,7 @@ def _each(plan: Sweeping, scenarios: Sequence[Scenario], jobs: int) -> Iterator[
             yield futures[future], future.result()
 
 
-def _one(plan: Sweeping, path: Path, index: int) -> Swept:
+def _one(plan: SweepPlan, path: Path, index: int) -> SweepResult:
     return sweeper(plan).sweep(_loaded(path, plan.max_pool_bytes)[index])
 
 
