@@ -20,7 +20,7 @@ KeyT = TypeVar("KeyT")
 
 
 @dataclass(frozen=True, slots=True)
-class BufferPlace:
+class Buffer:
     """Where a buffer lies: ``offset`` bytes into the slot of pool ``pool`` of its group; ``nbytes`` in all, expanded (R1.6)."""
 
     layer: str
@@ -51,7 +51,7 @@ class LayerGroup:
     sparse: bool
     layers: tuple[str, ...]
     slot_bytes: tuple[int, ...]
-    buffers: tuple[BufferPlace, ...]
+    buffers: tuple[Buffer, ...]
     pool_groups: tuple[int, ...]
 
     @property
@@ -102,37 +102,37 @@ class Layout:
     groups: tuple[LayerGroup, ...]
     levels: tuple[tuple[PoolGroup, ...], ...]
     max_util_for_resume: float
-    places: dict[tuple[str, str], tuple[int, BufferPlace]]
+    buffers: dict[tuple[str, str], tuple[int, Buffer]]
 
-    def buffer(self, layer: str, role: str | None = None) -> tuple[LayerGroup, BufferPlace]:
+    def buffer(self, layer: str, role: str | None = None) -> tuple[LayerGroup, Buffer]:
         """A buffer and its group; without a role, the layer's first. ``OutOfRange`` if there is none (R1.7)."""
         if role is None:
-            role = next((name for owner, name in self.places if owner == layer), "")
-        found = self.places.get((layer, role))
+            role = next((name for owner, name in self.buffers if owner == layer), "")
+        found = self.buffers.get((layer, role))
         if found is None:
-            known = ", ".join(f"{owner}.{name}" for owner, name in self.places)
+            known = ", ".join(f"{owner}.{name}" for owner, name in self.buffers)
             raise OutOfRange(f"no buffer {layer}.{role or '?'}: the manager has {known}")
         return self.groups[found[0]], found[1]
 
     def scale(self, layer: str, role: str | None = None) -> int:
         """``page_index_scale`` (R1.7)."""
-        group, place = self.buffer(layer, role)
-        return group.slot_bytes[place.pool] // place.page_bytes
+        group, buffer = self.buffer(layer, role)
+        return group.slot_bytes[buffer.pool] // buffer.page_bytes
 
     def spot(self, layer: str, role: str | None, level: int) -> tuple[int, int]:
         """Where a buffer's page of slot 0 begins in the memory of its pool group, and the bytes from one slot to the next.
 
         ``OutOfRange`` for a buffer or a level that is not there.
         """
-        group, place = self.buffer(layer, role)
+        group, buffer = self.buffer(layer, role)
         if not 0 <= level < len(self.levels):
             raise OutOfRange(f"no level {level}: the manager has levels 0 to {len(self.levels) - 1}")
         spec = self.pool_group(group.number, level)
         if level == Level.GPU:
-            base, stride = spec.pools[place.pool]
+            base, stride = spec.pools[buffer.pool]
         else:  # a slot is a whole page, pool by pool (R1.6)
-            base, stride = sum(group.slot_bytes[: place.pool]), spec.page_bytes
-        return base + place.offset, stride
+            base, stride = sum(group.slot_bytes[: buffer.pool]), spec.page_bytes
+        return base + buffer.offset, stride
 
     def pool_group(self, group: int, level: int) -> PoolGroup:
         """The pool group that serves a layer group on a level."""
@@ -146,19 +146,19 @@ def _expanded(layer: LayerConfig, buffer: BufferConfig, tokens_per_block: int) -
     return buffer.bytes * (tokens_per_block // buffer.tokens_per_block)
 
 
-def _coalesced(layers: list[LayerConfig], tokens_per_block: int) -> tuple[tuple[int, ...], tuple[BufferPlace, ...]]:
-    """The pools' slot sizes, largest first, and the place of every buffer (R1.6)."""
+def _coalesced(layers: list[LayerConfig], tokens_per_block: int) -> tuple[tuple[int, ...], tuple[Buffer, ...]]:
+    """The pools' slot sizes, largest first, and where every buffer lies in them (R1.6)."""
     by_size: dict[int, list[tuple[str, BufferConfig]]] = {}
     for layer in layers:
         for buffer in layer.buffers:
             by_size.setdefault(_expanded(layer, buffer, tokens_per_block), []).append((layer.name, buffer))
     pools = sorted(by_size.items(), key=lambda item: -item[0] * len(item[1]))
-    places = [
-        BufferPlace(layer, buffer.role, pool, nth * size, size, buffer.bytes)
+    buffers = [
+        Buffer(layer, buffer.role, pool, nth * size, size, buffer.bytes)
         for pool, (size, members) in enumerate(pools)
         for nth, (layer, buffer) in enumerate(members)
     ]
-    return tuple(size * len(members) for size, members in pools), tuple(places)
+    return tuple(size * len(members) for size, members in pools), tuple(buffers)
 
 
 def _numbered(keys: list[KeyT]) -> tuple[tuple[int, ...], int]:
@@ -203,10 +203,10 @@ def build_layout(config: ManagerConfig) -> Layout:
             layers[0].sparse,
             tuple(layer.name for layer in layers),
             sizes,
-            places,
+            buffers,
             (gpu[number],) + (cold[number],) * (len(config.levels) - 1),
         )
-        for number, (layers, (sizes, places)) in enumerate(zip(members, shapes, strict=True))
+        for number, (layers, (sizes, buffers)) in enumerate(zip(members, shapes, strict=True))
     )
     levels = tuple(
         _level(config, number, groups, gpu if number == 0 else cold, gpu_count if number == 0 else cold_count)
@@ -214,9 +214,9 @@ def build_layout(config: ManagerConfig) -> Layout:
     )
     if levels[0][0].slots == 0:
         raise ConfigurationError("the gpu level has room for no slot: give it at least the bytes of one slot of each pool group")
-    places = {(place.layer, place.role): (group.number, place) for group in groups for place in group.buffers}
+    buffers = {(buffer.layer, buffer.role): (group.number, buffer) for group in groups for buffer in group.buffers}
     order = [(layer.name, buffer.role) for layer in config.layers for buffer in layer.buffers]
-    return Layout(tokens_per_block, groups, levels, config.max_util_for_resume, {key: places[key] for key in order})
+    return Layout(tokens_per_block, groups, levels, config.max_util_for_resume, {key: buffers[key] for key in order})
 
 
 def _level(

@@ -49,8 +49,8 @@ def read(array: Array, numbers: Numbers) -> Array:
     if len(numbers) < LONG or (found := runs(numbers)) is None:
         return array[numbers]
     taken = np.empty(len(numbers), array.dtype)
-    for places, run in found:
-        taken[places] = array[run]
+    for positions, run in found:
+        taken[positions] = array[run]
     return taken
 
 
@@ -60,8 +60,8 @@ def write(array: Array, numbers: Numbers, values: object) -> None:
         array[numbers] = values
         return
     each = isinstance(values, np.ndarray) and values.ndim == 1
-    for places, run in found:
-        array[run] = values[places] if each else values  # type: ignore[index]
+    for positions, run in found:
+        array[run] = values[positions] if each else values  # type: ignore[index]
 
 
 def distinct(numbers: npt.NDArray[Any]) -> list[int]:

@@ -88,7 +88,7 @@ def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
     work = Offload(tuple(p for p in eligible if p.key in wanted))  # no older deferred pages: history does not grow here
     own = [state.pages[pid] for key, pid in r.pages.items() if key[1] == len(r.path)]
     pinned = [*own, *theirs.values(), *(p for p in state.pages.values() if p.node in r.path)]
-    plan, chosen = plan_offload(state, new_plan(state, pinned), work, [state.layout.place(to, p.group) for p, to in moves])
+    plan, chosen = plan_offload(state, new_plan(state, pinned), work, [state.layout.pool_group(to, p.group) for p, to in moves])
     state = bring_up(act(state, plan), moves)
     state = put_request(state, locked)
     after = behind(state.pages[p.id] for p in wanted.values())

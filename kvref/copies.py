@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvref.failure import Refused
-from kvref.layout import Place
+from kvref.layout import PoolGroup
 from kvref.order import NOTHING, Work, join
 from kvref.pages import fence_slots, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
-from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, place_of, put_page, put_request
+from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, pool_group_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from kvref.values import replace
 from kvspec.config import Level
@@ -36,7 +36,7 @@ def refuses(state: State, kind: Direction) -> tuple[State, bool, bool]:
 
 
 def submit(
-    state: State, work: Work, sources: Iterable[Page], slots: Iterable[tuple[Place, int]], kind: Direction | None
+    state: State, work: Work, sources: Iterable[Page], slots: Iterable[tuple[PoolGroup, int]], kind: Direction | None
 ) -> State:
     """R4.5, R13.2: one copy submission, counted if it is kept. Raises `Refused` (R4.8)."""
     made = Submission(work, tuple(p.id for p in sources), tuple(slots))
@@ -58,12 +58,12 @@ def before_copy(state: State, page: Page) -> Work:
     return join(page.ready, page.reads, page.fence, *(last_work(state, r) for r in owners(state, page)))
 
 
-def reserve(state: State, places: Iterable[Place]) -> tuple[State, list[tuple[Place, Slot]]]:
-    """Take a free slot at each place."""
-    slots: list[tuple[Place, Slot]] = []
-    for place in places:
-        state, slot = take_slot(state, place)
-        slots.append((place, slot))
+def reserve(state: State, pools: Iterable[PoolGroup]) -> tuple[State, list[tuple[PoolGroup, Slot]]]:
+    """Take a free slot of each pool group."""
+    slots: list[tuple[PoolGroup, Slot]] = []
+    for pool in pools:
+        state, slot = take_slot(state, pool)
+        slots.append((pool, slot))
     return state, slots
 
 
@@ -73,17 +73,17 @@ def move(state: State, moves: Moves) -> State:
     R7.3: after it the page's readiness is that copy. R7.2: the slot that it left is free at once, behind the copy.
     """
     moves = [(state.pages[p.id], to) for p, to in moves]
-    pairs = sorted({(state.layout.place(to, p.group), place_of(state, p)) for p, to in moves}, key=sorted)
-    reserved: list[tuple[list[Page], list[tuple[Place, Slot]]]] = []
+    pairs = sorted({(state.layout.pool_group(to, p.group), pool_group_of(state, p)) for p, to in moves}, key=sorted)
+    reserved: list[tuple[list[Page], list[tuple[PoolGroup, Slot]]]] = []
     for dest, source in pairs:
-        pages = [p for p, to in moves if (state.layout.place(to, p.group), place_of(state, p)) == (dest, source)]
+        pages = [p for p, to in moves if (state.layout.pool_group(to, p.group), pool_group_of(state, p)) == (dest, source)]
         state, slots = reserve(state, [dest] * len(pages))
         reserved.append((pages, slots))
     works: list[Work] = []
     for pages, slots in reserved:
         work = join(*(before_copy(state, p) for p in pages), *(slot.fence for _, slot in slots))
         kind = direction(pages[0].level, slots[0][0][0])
-        state = submit(state, work, pages, [(place, slot.number) for place, slot in slots], kind)
+        state = submit(state, work, pages, [(pool, slot.number) for pool, slot in slots], kind)
         works.append(work)
     for (pages, slots), work in zip(reserved, works, strict=True):
         for page, ((level, _), slot) in zip(pages, slots, strict=True):
@@ -95,7 +95,7 @@ def relocate(state: State, page: Page, level: Level, slot: int, work: Work) -> S
     """R2.4: a page is elsewhere now, for all its owners; counted (R13.1) and, if committed, an event (R13.3)."""
     state, serial = fresh(state)
     state = put_page(state, replace(page, level=level, slot=slot, ready=work, move=serial, reads=NOTHING, fence=NOTHING))
-    state = free_slot(state, place_of(state, page), page.slot, work)
+    state = free_slot(state, pool_group_of(state, page), page.slot, work)
     state = count_copy(state, page.group, direction(page.level, level))
     if page.node is not None:
         name = state.layout.groups[page.group].name
@@ -118,16 +118,18 @@ def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> St
 
     R7.1: a submission like any other; it disturbs no owner, and the source's slot is not reused before it has run.
     """
-    pairs = sorted({(state.layout.place(Level.GPU, p.group), place_of(state, p)) for p, _ in copies})
-    reserved: list[tuple[list[tuple[Page, Key]], list[tuple[Place, Slot]]]] = []
+    pairs = sorted({(state.layout.pool_group(Level.GPU, p.group), pool_group_of(state, p)) for p, _ in copies})
+    reserved: list[tuple[list[tuple[Page, Key]], list[tuple[PoolGroup, Slot]]]] = []
     for dest, source in pairs:
-        chosen = [(p, k) for p, k in copies if state.layout.place(Level.GPU, p.group) == dest and place_of(state, p) == source]
+        chosen = [
+            (p, k) for p, k in copies if state.layout.pool_group(Level.GPU, p.group) == dest and pool_group_of(state, p) == source
+        ]
         state, slots = reserve(state, [dest] * len(chosen))
         reserved.append((chosen, slots))
     for chosen, slots in reserved:
         work = join(*(before_copy(state, p) for p, _ in chosen), *(slot.fence for _, slot in slots))
         kind = direction(chosen[0][0].level, Level.GPU)
-        state = submit(state, work, [p for p, _ in chosen], [(place, slot.number) for place, slot in slots], kind)
+        state = submit(state, work, [p for p, _ in chosen], [(pool, slot.number) for pool, slot in slots], kind)
         for (source_page, key), (_, slot) in zip(chosen, slots, strict=True):
             page = state.pages[source_page.id]
             state = put_page(state, replace(page, fence=join(page.fence, work)))
@@ -157,7 +159,7 @@ def undo(base: State, reached: State) -> State:
     state = replace(base, faults=reached.faults)
     for stream, pid, content in reached.trace.writes:  # what a failed call wrote stays
         state = write_page(state, stream, state.pages[pid], content)
-    read: dict[tuple[Place, int], Work] = {}
+    read: dict[tuple[PoolGroup, int], Work] = {}
     for made in reversed(reached.trace.submissions):
         works = {at: join(made.work, read.get(at, NOTHING)) for at in made.slots}
         state = fence_slots(state, works, read=False)
@@ -170,14 +172,14 @@ def undo(base: State, reached: State) -> State:
     return replace(state, trace=base.trace)
 
 
-def put_back(state: State, made: Submission, works: dict[tuple[Place, int], Work]) -> dict[int, Work]:
+def put_back(state: State, made: Submission, works: dict[tuple[PoolGroup, int], Work]) -> dict[int, Work]:
     """R4.8: the pages that are back in slots into which a submission, which is undone, may have copied; behind which work."""
     if made.refused:  # a refused copy stays away from slots that pages come back into
         return {}
-    return {p.id: works[at] for p in state.pages.values() if (at := (place_of(state, p), p.slot)) in works}
+    return {p.id: works[at] for p in state.pages.values() if (at := (pool_group_of(state, p), p.slot)) in works}
 
 
-def sources_of(reached: State, back: dict[int, Work]) -> list[tuple[tuple[Place, int], Work]]:
+def sources_of(reached: State, back: dict[int, Work]) -> list[tuple[tuple[PoolGroup, int], Work]]:
     """R4.8: where pages that are back had gone, from where they are put back; later use of these slots runs after that."""
     return [
         (at, back[pid])

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from kvref.copies import move
 from kvref.failure import NoRoom
-from kvref.layout import Place
+from kvref.layout import PoolGroup
 from kvref.maps import Map
-from kvref.state import Page, State, locked, place_of, status
+from kvref.state import Page, State, locked, pool_group_of, status
 from kvref.tree import doomed, drop, kept_for
 from kvref.values import memoised, replace
 from kvref.why import Shortage, TooFew
@@ -27,9 +27,9 @@ class Plan:
     ``leaving``: in order.
     """
 
-    free: Map[Place, int]
+    free: Map[PoolGroup, int]
     pinned: frozenset[int]
-    at: Map[int, Place] = Map()  # noqa: RUF009 - immutable
+    at: Map[int, PoolGroup] = Map()  # noqa: RUF009 - immutable
     dropped: frozenset[int] = frozenset()
     leaving: tuple[tuple[int, Level | None], ...] = ()
 
@@ -39,41 +39,41 @@ def new_plan(state: State, pinned: Iterable[Page] = ()) -> Plan:
 
     R10.1: what it has evicted already, for an earlier block or member, is not evicted again.
     """
-    free: Map[Place, int] = Map({place: len(slots) for place, slots in state.free.items()})
+    free: Map[PoolGroup, int] = Map({pool: len(slots) for pool, slots in state.free.items()})
     return Plan(free, state.trace.evicted.union(p.id for p in pinned))
 
 
-def evictable(state: State, place: Place) -> list[Page]:
+def evictable(state: State, pool: PoolGroup) -> list[Page]:
     """R10.2: the evictable pages of a pool group (R2.2, R2.5), the one that leaves first before the others."""
-    return queues(state).get(place, [])
+    return queues(state).get(pool, [])
 
 
 @memoised
-def queues(state: State) -> dict[Place, list[Page]]:
+def queues(state: State) -> dict[PoolGroup, list[Page]]:
     """R10.2: the evictable pages of each pool group that has some, in order."""
     owned = locked(state)
-    found: dict[Place, list[Page]] = {}
+    found: dict[PoolGroup, list[Page]] = {}
     for p in state.pages.values():
         if p.id not in owned:
-            found.setdefault(place_of(state, p), []).append(p)
+            found.setdefault(pool_group_of(state, p), []).append(p)
     for pages in found.values():
         pages.sort(key=lambda p: (p.priority, p.since, -p.block, p.group, p.id))
     return found
 
 
-def reserve_room(state: State, plan: Plan, place: Place, n: int = 1) -> Plan | None:
+def reserve_room(state: State, plan: Plan, pool: PoolGroup, n: int = 1) -> Plan | None:
     """R10.1: the plan that has ``n`` slots more of a pool group in use, evicting if need be; ``None`` if it does not fit."""
-    while plan.free[place] < n:
-        grown = first_to_leave(state, plan, place)
+    while plan.free[pool] < n:
+        grown = first_to_leave(state, plan, pool)
         if grown is None:
             return None
         plan = grown
-    return replace(plan, free=plan.free.set(place, plan.free[place] - n))
+    return replace(plan, free=plan.free.set(pool, plan.free[pool] - n))
 
 
-def first_to_leave(state: State, plan: Plan, place: Place) -> Plan | None:
+def first_to_leave(state: State, plan: Plan, pool: PoolGroup) -> Plan | None:
     """R10.1: the plan in which the first page that can leave a pool group does. What was passed over is looked at again."""
-    left = (page for page in evictable(state, place) if page.id not in plan.at and page.id not in plan.dropped)
+    left = (page for page in evictable(state, pool) if page.id not in plan.at and page.id not in plan.dropped)
     return next((p for page in left if (p := leave(state, plan, page))), None)
 
 
@@ -81,15 +81,15 @@ def leave(state: State, plan: Plan, page: Page) -> Plan | None:
     """R10.1: the plan in which a page moves one level down, cascading, or is dropped where it is; else ``None``."""
     if page.id in plan.pinned or page.id in plan.at or page.id in plan.dropped:
         return None  # about to be used, or evicted by this operation already
-    place = place_of(state, page)
+    pool = pool_group_of(state, page)
     if len(state.layout.levels) > page.level + 1:
         level = Level(page.level + 1)
-        below = state.layout.place(level, page.group)
+        below = state.layout.pool_group(level, page.group)
         roomy = reserve_room(state, plan, below)
         if roomy is not None and page.id in roomy.dropped:  # it went with a subtree that made room, and needs none
             return replace(roomy, free=roomy.free.set(below, roomy.free[below] + 1))
         if roomy is not None:
-            free = roomy.free.set(place, roomy.free[place] + 1)
+            free = roomy.free.set(pool, roomy.free[pool] + 1)
             return replace(roomy, free=free, at=roomy.at.set(page.id, below), leaving=(*roomy.leaving, (page.id, level)))
     if status(state, page) is not PageStatus.DROPPABLE:
         return None
@@ -97,14 +97,14 @@ def leave(state: State, plan: Plan, page: Page) -> Plan | None:
     pages = (*droppable, *(p for p in kept_for(state, nodes) if p.id not in plan.dropped))
     free = plan.free
     for p in pages:
-        where = plan.at.get(p.id, place_of(state, p))
+        where = plan.at.get(p.id, pool_group_of(state, p))
         free = free.set(where, free[where] + 1)
     return replace(plan, free=free, dropped=plan.dropped | {p.id for p in pages}, leaving=(*plan.leaving, (page.id, None)))
 
 
-def reserve_all(state: State, plan: Plan, places: Iterable[Place]) -> Plan:
-    """R3.14: the plan that has a slot more in use for each of ``places``, the coldest level first. Raises `NoRoom`."""
-    for (level, pool), n in sorted(Counter(places).items(), key=lambda item: (-item[0][0], item[0][1])):
+def reserve_all(state: State, plan: Plan, pools: Iterable[PoolGroup]) -> Plan:
+    """R3.14: the plan that has a slot more in use for each of ``pools``, the coldest level first. Raises `NoRoom`."""
+    for (level, pool), n in sorted(Counter(pools).items(), key=lambda item: (-item[0][0], item[0][1])):
         roomy = reserve_room(state, plan, (level, pool), n)
         if roomy is None:
             raise NoRoom(shortage(state, plan, (level, pool), n))
@@ -112,14 +112,14 @@ def reserve_all(state: State, plan: Plan, places: Iterable[Place]) -> Plan:
     return plan
 
 
-def shortage(state: State, plan: Plan, place: Place, n: int) -> Shortage:
+def shortage(state: State, plan: Plan, pool: PoolGroup, n: int) -> Shortage:
     """What a plan lacks that needs ``n`` slots more of a pool group than it can have."""
-    free = plan.free[place]
-    while grown := first_to_leave(state, plan, place):
+    free = plan.free[pool]
+    while grown := first_to_leave(state, plan, pool):
         plan = grown
     gone = plan.pinned.union(plan.at, plan.dropped)
-    stuck = sum(p.id not in gone for p in evictable(state, place))
-    return Shortage(place[0], state.layout.served(place)[0].name, n, free, plan.free[place] - free, stuck)
+    stuck = sum(p.id not in gone for p in evictable(state, pool))
+    return Shortage(pool[0], state.layout.served(pool)[0].name, n, free, plan.free[pool] - free, stuck)
 
 
 def act(state: State, plan: Plan) -> State:
@@ -128,10 +128,10 @@ def act(state: State, plan: Plan) -> State:
     Drops come first, so that what goes with a subtree makes room for the moves. R4.5: one submission from one pool group into
     another.
     """
-    places = {pid: place_of(state, state.pages[pid]) for pid, to in plan.leaving if to is not None}
+    pools = {pid: pool_group_of(state, state.pages[pid]) for pid, to in plan.leaving if to is not None}
     state = drop_all(state, [pid for pid, to in plan.leaving if to is None])
-    for place in sorted(set(places.values()), key=lambda place: (-place[0], place[1])):
-        moves = [(state.pages[p], to) for p, to in plan.leaving if to is not None and places[p] == place and p in state.pages]
+    for pool in sorted(set(pools.values()), key=lambda pool: (-pool[0], pool[1])):
+        moves = [(state.pages[p], to) for p, to in plan.leaving if to is not None and pools[p] == pool and p in state.pages]
         state = move(state, moves) if moves else state
     evicted = state.trace.evicted.union(pid for pid, _ in plan.leaving)
     return replace(state, trace=replace(state.trace, evicted=evicted))
@@ -144,30 +144,30 @@ def drop_all(state: State, pids: Iterable[int]) -> State:
     return state
 
 
-def make_room(state: State, places: Iterable[Place], pinned: Iterable[Page]) -> State:
-    """Plan the room for a slot at each of ``places``, and make it. Raises `NoRoom`, `Refused`."""
-    return act(state, reserve_all(state, new_plan(state, pinned), places))
+def make_room(state: State, pools: Iterable[PoolGroup], pinned: Iterable[Page]) -> State:
+    """Plan the room for a slot at each of ``pools``, and make it. Raises `NoRoom`, `Refused`."""
+    return act(state, reserve_all(state, new_plan(state, pinned), pools))
 
 
 def use(state: State) -> list[tuple[int, int]]:
     """R3.5: of each GPU pool group that growth takes from, the slots that are neither free nor evictable, and all its slots."""
     slots = state.layout.slots[Level.GPU]
-    places = sorted({state.layout.place(Level.GPU, g.index) for g in state.layout.attention})
-    return [(slots[at[1]] - len(state.free[at]) - len(evictable(state, at)), slots[at[1]]) for at in places]
+    pools = sorted({state.layout.pool_group(Level.GPU, g.index) for g in state.layout.attention})
+    return [(slots[at[1]] - len(state.free[at]) - len(evictable(state, at)), slots[at[1]]) for at in pools]
 
 
-def gone(state: State, plan: Plan, place: Place) -> int:
+def gone(state: State, plan: Plan, pool: PoolGroup) -> int:
     """The number of pages that a plan takes out of a pool group."""
-    return sum(1 for p in {*plan.at, *plan.dropped} if place_of(state, state.pages[p]) == place)
+    return sum(1 for p in {*plan.at, *plan.dropped} if pool_group_of(state, state.pages[p]) == pool)
 
 
-def evict(state: State, place: Place, n: int) -> State:
+def evict(state: State, pool: PoolGroup, n: int) -> State:
     """R10.5: the first ``n`` evictable pages of a pool group leave it. Raises `NoRoom`, `Refused`."""
     plan = new_plan(state)
-    while (left := gone(state, plan, place)) < n:
-        grown = first_to_leave(state, plan, place)
+    while (left := gone(state, plan, pool)) < n:
+        grown = first_to_leave(state, plan, pool)
         if grown is None:
-            raise NoRoom(TooFew(place[0], n, left))
+            raise NoRoom(TooFew(pool[0], n, left))
         plan = grown
     return act(state, plan)
 
@@ -175,7 +175,7 @@ def evict(state: State, place: Place, n: int) -> State:
 def clear(state: State) -> State:
     """R10.5: drop every droppable page on every level, in eviction order, the hottest level first."""
     for level in state.layout.levels:
-        pages = [p for place in state.layout.places() if place[0] is level for p in evictable(state, place)]
+        pages = [p for pool in state.layout.pool_groups() if pool[0] is level for p in evictable(state, pool)]
         for page in sorted(pages, key=lambda p: (p.priority, p.since, -p.block, p.group, p.id)):
             if page.id in state.pages and status(state, state.pages[page.id]) is PageStatus.DROPPABLE:
                 state = drop(state, state.pages[page.id])

@@ -82,7 +82,7 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None,
     new = keys_of(state, r, range(state.layout.blocks(old.capacity), state.layout.blocks(r.capacity)))
     work = offload_of(state, r, range(old.history // tpb, r.history // tpb))
     plan = new_plan(state, (*mapped(state, r).values(), *pinned))
-    plan, chosen = plan_offload(state, plan, work, [state.layout.place(Level.GPU, key[0]) for key in new])
+    plan, chosen = plan_offload(state, plan, work, [state.layout.pool_group(Level.GPU, key[0]) for key in new])
     # R3.14: a block that goes stale as it completes, and that this operation evicts, goes with its payload.
     state = write_history(state, r, old.history, r.history, plan.at.keys() - plan.dropped)
     state = act(state, plan)
@@ -127,8 +127,8 @@ def bare_offload(state: State, op: ops.Offload) -> tuple[State, None]:
             if not state.layout.complete(block, r.history):
                 raise logic(f"{name} is not complete history (history {r.history}): offload it when it is")
             chosen += [p for p in pages if p.level is Level.GPU]
-    places = [host(state, p) for p in chosen]
-    return must_fit(state, lambda s: offload(make_room(s, places, mapped(s, r).values()), chosen)), None
+    pools = [host(state, p) for p in chosen]
+    return must_fit(state, lambda s: offload(make_room(s, pools, mapped(s, r).values()), chosen)), None
 
 
 def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
@@ -150,7 +150,7 @@ def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
 
     def acting(s: State) -> State:
         s = let_go_stale(put_request(s, wide), wide)
-        s = make_room(s, [s.layout.place(Level.GPU, key[0]) for key in new], mapped(s, r).values())
+        s = make_room(s, [s.layout.pool_group(Level.GPU, key[0]) for key in new], mapped(s, r).values())
         for key in new:
             s = add_page(s, r, key)
         return s

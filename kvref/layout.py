@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig
 
-Place = tuple[Level, int]
+PoolGroup = tuple[Level, int]
 """A pool group: its level and its number on that level (R1.6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A buffer and its place in a page: bytes of its pool's slot, own byte offset inside that slot (R1.6)."""
+    """A buffer, and where it lies in a page: bytes of its pool's slot, own byte offset inside that slot (R1.6)."""
 
     layer: str
     role: str
@@ -61,18 +61,18 @@ class Layout:
         """The groups that have history blocks, and so are in the tables (R1.3)."""
         return tuple(g for g in self.groups if not g.ssm)
 
-    def places(self) -> tuple[Place, ...]:
+    def pool_groups(self) -> tuple[PoolGroup, ...]:
         """Every pool group, hottest level first."""
         return tuple((level, pool) for level in self.levels for pool in range(len(self.slots[level])))
 
-    def place(self, level: Level, group: int) -> Place:
+    def pool_group(self, level: Level, group: int) -> PoolGroup:
         """The pool group that serves a layer group on a level (R1.6)."""
         return level, self.groups[group].pools[level]
 
-    def served(self, place: Place) -> tuple[Group, ...]:
+    def served(self, pool: PoolGroup) -> tuple[Group, ...]:
         """The layer groups that a pool group serves."""
-        level, pool = place
-        return tuple(g for g in self.groups if g.pools[level] == pool)
+        level, number = pool
+        return tuple(g for g in self.groups if g.pools[level] == number)
 
     def blocks(self, tokens: int) -> int:
         """The number of blocks that ``tokens`` tokens take (R1.1)."""
@@ -122,7 +122,7 @@ def layout(config: ManagerConfig) -> Layout:
         slots.append((each,) * len(kinds))
     if slots[Level.GPU][0] < 1:
         raise ValueError("the gpu level is smaller than one slot of each of its pool groups: give it more bytes (R1.2)")
-    placed = tuple(
+    complete = tuple(
         Group(
             g.index,
             g.name,
@@ -137,7 +137,7 @@ def layout(config: ManagerConfig) -> Layout:
         )
         for g in groups
     )
-    return Layout(config.tokens_per_block, config.max_util_for_resume, placed, tuple(slots))
+    return Layout(config.tokens_per_block, config.max_util_for_resume, complete, tuple(slots))
 
 
 def _group(index: int, tpb: int, layers: list[LayerConfig]) -> Group:

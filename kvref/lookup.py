@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvref.failure import invalid, logic, out_of_range
-from kvref.layout import Place
+from kvref.layout import PoolGroup
 from kvref.state import Batch, Request, State
 from kvspec.config import Level
 from kvspec.observation import RequestStatus
@@ -91,12 +91,12 @@ def need_level(state: State, level: Level) -> None:
         raise invalid(f"the manager has no level {level.label}: it has {', '.join(known.label for known in state.layout.levels)}")
 
 
-def pool_group(state: State, level: Level, name: str | None) -> Place:
+def pool_group(state: State, level: Level, name: str | None) -> PoolGroup:
     """The pool group of a level that serves a layer group; without a name, the one there is (R10.5)."""
     group = None if name is None else group_index(state, name)
     need_level(state, level)
     if group is not None:
-        return state.layout.place(level, group)
+        return state.layout.pool_group(level, group)
     if len(state.layout.slots[level]) > 1:
         raise invalid(
             f"level {level.label} has {len(state.layout.slots[level])} pool groups: name a group that the wanted one serves"

@@ -42,15 +42,15 @@ def observe(state: State) -> Observation:
         pages=tuple([page_view(state, p, keep.get(p.id, []), owned.get(p.id, [])) for p in pages]),
         tree=tuple(TreeBlockView(prefix(state, node)) for node in state.nodes),
         pools={
-            (place[0], served[0].name): PoolView(
+            (pool[0], served[0].name): PoolView(
                 tuple(g.name for g in served),
-                state.layout.slots[place[0]][place[1]],
-                len(state.free[place]),
-                tuple([order(state, slot.fence) for slot in state.free[place]]),
-                tuple([number[p.id] for p in evictable(state, place)]),
+                state.layout.slots[pool[0]][pool[1]],
+                len(state.free[pool]),
+                tuple([order(state, slot.fence) for slot in state.free[pool]]),
+                tuple([number[p.id] for p in evictable(state, pool)]),
             )
-            for place in state.layout.places()
-            for served in (state.layout.served(place),)
+            for pool in state.layout.pool_groups()
+            for served in (state.layout.served(pool),)
         },
         batches={b.name: batch_view(state, b) for b in state.batches.values() if b.open},
         lifetime=state.counters,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvref.copies import move
 from kvref.eviction import Plan, act, new_plan, reserve_all, reserve_room
-from kvref.layout import Place
+from kvref.layout import PoolGroup
 from kvref.state import Page, Request, State, locks, mapped, owners
 from kvspec.config import Level
 
@@ -48,17 +48,17 @@ def offload_of(state: State, r: Request, must: Iterable[int] | None) -> Offload:
     return Offload(tuple(p for p in pages if p.block in needed), tuple(p for p in pages if p.block not in needed))
 
 
-def host(state: State, page: Page) -> Place:
+def host(state: State, page: Page) -> PoolGroup:
     """The pool group of the host that a page goes to."""
-    return state.layout.place(Level.HOST, page.group)
+    return state.layout.pool_group(Level.HOST, page.group)
 
 
-def plan_offload(state: State, plan: Plan, work: Offload, places: Iterable[Place] = ()) -> tuple[Plan, tuple[Page, ...]]:
-    """R4.7: room for what must fit and for ``places``, then for each older deferred page that finds a slot. Raises `NoRoom`.
+def plan_offload(state: State, plan: Plan, work: Offload, pools: Iterable[PoolGroup] = ()) -> tuple[Plan, tuple[Page, ...]]:
+    """R4.7: room for what must fit and for ``pools``, then for each older deferred page that finds a slot. Raises `NoRoom`.
 
     Returns the plan and the pages to move, all in one submission a pair of pool groups (R4.5).
     """
-    plan = reserve_all(state, plan, (*places, *(host(state, p) for p in work.must)))
+    plan = reserve_all(state, plan, (*pools, *(host(state, p) for p in work.must)))
     chosen = list(work.must)
     for page in work.may:
         roomy = reserve_room(state, plan, host(state, page))

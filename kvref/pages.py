@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from kvref.layout import Place
+from kvref.layout import PoolGroup
 from kvref.order import NOTHING, Work, join, pending
 from kvref.state import (
     Key,
@@ -20,7 +20,7 @@ from kvref.state import (
     keepers,
     locks,
     owners,
-    place_of,
+    pool_group_of,
     put_page,
     put_request,
     stale,
@@ -52,29 +52,29 @@ def last_work(state: State, r: Request) -> Work:
     return NOTHING if r.stream is None else state.streams[r.stream].last
 
 
-def take_slot(state: State, place: Place) -> tuple[State, Slot]:
+def take_slot(state: State, pool: PoolGroup) -> tuple[State, Slot]:
     """R7.2: take a free slot: one whose fence has passed before others, then the one that became free first."""
-    free = state.free[place]
+    free = state.free[pool]
     at = next((n for n, s in enumerate(free) if not pending(s.fence, state.gates)), 0)
-    return replace(state, free=state.free.set(place, free[:at] + free[at + 1 :])), free[at]
+    return replace(state, free=state.free.set(pool, free[:at] + free[at + 1 :])), free[at]
 
 
-def free_slot(state: State, place: Place, number: int, fence: Work) -> State:
+def free_slot(state: State, pool: PoolGroup, number: int, fence: Work) -> State:
     """R7.2: a slot becomes free, and is the last in the order; its next use runs after ``fence``."""
-    return replace(state, free=state.free.set(place, (*state.free[place], Slot(number, fence))))
+    return replace(state, free=state.free.set(pool, (*state.free[pool], Slot(number, fence))))
 
 
-def fence_slots(state: State, works: Mapping[tuple[Place, int], Work], *, read: bool) -> State:
+def fence_slots(state: State, works: Mapping[tuple[PoolGroup, int], Work], *, read: bool) -> State:
     """R7.7, R4.8: later use of slots, whoever has them now, runs after the work of each: recorded reads, or something else."""
 
-    def fenced(place: Place, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-        after = [(s, works.get((place, s.number))) for s in slots]
+    def fenced(pool: PoolGroup, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        after = [(s, works.get((pool, s.number))) for s in slots]
         return tuple([s if work is None else replace(s, fence=join(s.fence, work)) for s, work in after])
 
-    for place in {place for place, _ in works}:
-        state = replace(state, free=state.free.set(place, fenced(place, state.free[place])))
-    for label, (place, slots) in state.taken.items():
-        state = replace(state, taken=state.taken.set(label, (place, fenced(place, slots))))
+    for pool in {pool for pool, _ in works}:
+        state = replace(state, free=state.free.set(pool, fenced(pool, state.free[pool])))
+    for label, (pool, slots) in state.taken.items():
+        state = replace(state, taken=state.taken.set(label, (pool, fenced(pool, slots))))
     occupied = at_slots(state)
     for at, work in works.items():
         if (page := occupied.get(at)) is not None:
@@ -83,14 +83,14 @@ def fence_slots(state: State, works: Mapping[tuple[Place, int], Work], *, read: 
     return state
 
 
-def at_slots(state: State) -> dict[tuple[Place, int], Page]:
+def at_slots(state: State) -> dict[tuple[PoolGroup, int], Page]:
     """The page in each slot that has one."""
-    return {(place_of(state, page), page.slot): page for page in state.pages.values()}
+    return {(pool_group_of(state, page), page.slot): page for page in state.pages.values()}
 
 
 def new_page(state: State, key: Key, level: Level, priority: int) -> tuple[State, Page, Work]:
     """R6.4: a new page in a free slot, ready at once; and the slot's fence, which its first use runs after."""
-    state, slot = take_slot(state, state.layout.place(level, key[0]))
+    state, slot = take_slot(state, state.layout.pool_group(level, key[0]))
     state, pid = fresh(state)
     page = Page(pid, *key, level, slot.number, priority, now(state), move=pid)
     return put_page(state, page), page, slot.fence
@@ -112,7 +112,7 @@ def behind(pages: Iterable[Page]) -> Work:
 def delete(state: State, page: Page) -> State:
     """R7.2: free a page without a copy out of it: its readiness and its readers stay in the fence of the slot."""
     state = replace(state, pages=state.pages.without(page.id))
-    return free_slot(state, place_of(state, page), page.slot, join(page.ready, page.reads, page.fence))
+    return free_slot(state, pool_group_of(state, page), page.slot, join(page.ready, page.reads, page.fence))
 
 
 def unlock(state: State, r: Request, page: Page) -> State:

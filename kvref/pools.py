@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvref.acting import must_fit
 from kvref.eviction import clear, evict, make_room
 from kvref.failure import Failure, invalid, logic, out_of_range
-from kvref.layout import Place
+from kvref.layout import PoolGroup
 from kvref.lookup import group_indices, need_level, need_tokens, pool_group
 from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
@@ -39,16 +39,16 @@ def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]
         way.append(node.id)
     missing = [(b, g) for b in range(len(blocks)) for g in groups if b >= len(way) or page_at(state, way[b], g) is None]
     pinned = [p for p in state.pages.values() if p.node in way]
-    state = make_room(state, [state.layout.place(level, g) for _, g in missing], pinned)
+    state = make_room(state, [state.layout.pool_group(level, g) for _, g in missing], pinned)
     for tokens in blocks[len(way) :]:
         state, added = add_node(state, way[-1] if way else None, tokens)
         way.append(added)
-    made: dict[Place, list[tuple[int, Work]]] = {}
+    made: dict[PoolGroup, list[tuple[int, Work]]] = {}
     for block, group in missing:
         state, page, fence = new_page(state, (group, block, 0), level, op.priority)
         content = seed_content(prefix(state, way[block]), state.layout.groups[group].name, block)
         state = put_page(state, replace(page, content=content, written=True, node=way[block]))
-        made.setdefault(state.layout.place(level, group), []).append((page.id, fence))
+        made.setdefault(state.layout.pool_group(level, group), []).append((page.id, fence))
     for pages in made.values():
         # R7.2: the next use of the slots is the write of the payloads, which makes the pages ready, all of a pool group at once.
         written = join(*(fence for _, fence in pages))
@@ -59,10 +59,10 @@ def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]
 
 def evict_pages(state: State, op: ops.Evict) -> tuple[State, None]:
     """R10.5: move or drop the first evictable pages of a pool group."""
-    place = pool_group(state, op.level.level, op.group)
+    pool = pool_group(state, op.level.level, op.group)
     if op.pages < 1:
         raise invalid(f"evict {op.pages} pages: expected 1 or more")
-    return must_fit(state, lambda s: evict(s, place, op.pages)), None
+    return must_fit(state, lambda s: evict(s, pool, op.pages)), None
 
 
 def clear_reusable(state: State, op: ops.ClearReusable) -> tuple[State, None]:
@@ -72,8 +72,8 @@ def clear_reusable(state: State, op: ops.ClearReusable) -> tuple[State, None]:
 
 def take_slots(state: State, op: ops.TakeSlots) -> tuple[State, None]:
     """R10.5: take free slots, and only free ones, out of a pool group."""
-    place = pool_group(state, op.level.level, op.group)
-    free = len(state.free[place])
+    pool = pool_group(state, op.level.level, op.group)
+    free = len(state.free[pool])
     count = free if op.count == "all" else op.count
     if count < (op.count != "all"):
         raise invalid(f"take {count} slots: expected 1 or more")
@@ -83,16 +83,16 @@ def take_slots(state: State, op: ops.TakeSlots) -> tuple[State, None]:
         raise Failure(ErrorKind.OUT_OF_PAGES, f"{count} slots wanted, {free} free at level {op.level.value}: take fewer")
     slots = []
     for _ in range(count):
-        state, slot = take_slot(state, place)
+        state, slot = take_slot(state, pool)
         slots.append(slot)
-    return replace(state, taken=state.taken.set(op.as_, (place, tuple(slots)))), None
+    return replace(state, taken=state.taken.set(op.as_, (pool, tuple(slots)))), None
 
 
 def give_slots(state: State, op: ops.GiveSlots) -> tuple[State, None]:
     """R10.5: give taken slots back, with their fences."""
     if op.as_ not in state.taken:
         raise out_of_range(f"no taken slots {op.as_!r}: take them first")
-    place, slots = state.taken[op.as_]
+    pool, slots = state.taken[op.as_]
     for slot in slots:
-        state = free_slot(state, place, slot.number, slot.fence)
+        state = free_slot(state, pool, slot.number, slot.fence)
     return replace(state, taken=state.taken.without(op.as_)), None

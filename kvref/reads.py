@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kvref.batch import need_published, no_capture, put_batch
 from kvref.failure import invalid, logic, out_of_range
-from kvref.layout import Place
+from kvref.layout import PoolGroup
 from kvref.lookup import live, need_active, need_blocks, need_no_capture, need_stream, only_group, open_batch
 from kvref.order import join
 from kvref.pages import at_slots, fence_slots, follow, submit_visible
 from kvref.requests import need_beam
-from kvref.state import Batch, Read, State, batch_of, locked, mapped, place_of
+from kvref.state import Batch, Read, State, batch_of, locked, mapped, pool_group_of
 from kvref.values import replace
 from kvspec import ops
 
@@ -31,7 +31,7 @@ def read_page(state: State, op: ops.ReadPage) -> tuple[State, None]:
 
 
 def table_group(state: State, name: str | None) -> int:
-    """The place of a group among the tables; an SSM group has none (R1.3)."""
+    """The number of the table of a group; an SSM group has none (R1.3)."""
     tables = [g.index for g in state.layout.attention]
     group = only_group(state, name, tables)
     if group not in tables:
@@ -73,7 +73,7 @@ def record_read(state: State, op: ops.RecordRead) -> tuple[State, None]:
         raise logic(f"request {r.name!r} is a member of a batch: record the reads of the batch")
     no_capture(state, "record_read")
     reads = state.streams[op.stream].last
-    state = fence_slots(state, {(place_of(state, p), p.slot): reads for p in mapped(state, r).values()}, read=True)
+    state = fence_slots(state, {(pool_group_of(state, p), p.slot): reads for p in mapped(state, r).values()}, read=True)
     return follow(state, r.stream, reads), None
 
 
@@ -94,12 +94,12 @@ def record_table_read(state: State, batch: Batch, stream: str) -> State:
     return state
 
 
-def named_slots(state: State, batch: Batch) -> list[tuple[Place, int]]:
+def named_slots(state: State, batch: Batch) -> list[tuple[PoolGroup, int]]:
     """The slots that the published tables name, each once."""
-    named: dict[tuple[Place, int], None] = {}
+    named: dict[tuple[PoolGroup, int], None] = {}
     for row in batch.uploads[-1].rows:
         for g, words in zip(state.layout.attention, row, strict=True):
             for index, level in zip(words.indices, words.levels, strict=True):
                 if level is not None:
-                    named[state.layout.place(level, g.index), index] = None
+                    named[state.layout.pool_group(level, g.index), index] = None
     return list(named)

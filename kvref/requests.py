@@ -96,9 +96,9 @@ def activate(state: State, r: Request, decode: bool) -> State:
     # R4.2: the request that is entering decode counts as decoding.
     locked = replace(r, status=RequestStatus.ACTIVE, phase=Phase.DECODE if decode else r.phase, resumed=True)
     work = offload_of(put_request(state, locked), locked, () if r.decoding else None)
-    places = [state.layout.place(to, p.group) for p, to in moves]
-    places += [state.layout.place(Level.GPU, key[0]) for key in (*states, *(k for _, k in copies))]
-    plan, chosen = plan_offload(state, new_plan(state, held.values()), work, places)
+    pools = [state.layout.pool_group(to, p.group) for p, to in moves]
+    pools += [state.layout.pool_group(Level.GPU, key[0]) for key in (*states, *(k for _, k in copies))]
+    plan, chosen = plan_offload(state, new_plan(state, held.values()), work, pools)
 
     state = act(state, plan)
     after: list[Work] = []
@@ -164,8 +164,8 @@ def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:
     held = mapped(state, r)
     targets = [(p, max(level, lock_level(state, r, p, r.decoding))) for k, p in held.items() if not unfinished(state, r, k)]
     moves = [(p, to) for p, to in targets if p.level > to]
-    places = [state.layout.place(to, p.group) for p, to in moves]
-    return fits(state, r.name, lambda s: bring_up(make_room(s, places, held.values()), moves))
+    pools = [state.layout.pool_group(to, p.group) for p, to in moves]
+    return fits(state, r.name, lambda s: bring_up(make_room(s, pools, held.values()), moves))
 
 
 def set_stream(state: State, op: ops.SetStream) -> tuple[State, None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kvref.layout import Layout, Place
+from kvref.layout import Layout, PoolGroup
 from kvref.maps import Map
 from kvref.order import NOTHING, Stream, Work
 from kvref.values import memo_of, memoised, replace
@@ -17,7 +17,7 @@ from kvspec.ops import Direction
 from kvspec.payload import Content
 
 Key: TypeAlias = tuple[int, int, int]
-"""A page's place in a request: layer group, block, beam row."""
+"""Which page of a request: layer group, block, beam row."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Page:
 
     @property
     def key(self) -> Key:
-        """Its place in the requests that lock it."""
+        """Which page it is of the requests that lock it."""
         return self.group, self.block, self.beam
 
 
@@ -203,7 +203,7 @@ class Submission:
 
     work: Work
     sources: tuple[int, ...]
-    slots: tuple[tuple[Place, int], ...]
+    slots: tuple[tuple[PoolGroup, int], ...]
     refused: bool = False
 
 
@@ -242,7 +242,7 @@ class State:
     layout: Layout
     counters: Counters
     reset: Counters
-    free: Map[Place, tuple[Slot, ...]]
+    free: Map[PoolGroup, tuple[Slot, ...]]
     streams: Map[str, Stream]
     step: int = 0
     serial: int = 0
@@ -250,7 +250,7 @@ class State:
     nodes: Map[int, Node] = Map()  # noqa: RUF009
     requests: Map[str, Request] = Map()  # noqa: RUF009
     batches: Map[int, Batch] = Map()  # noqa: RUF009
-    taken: Map[str, tuple[Place, tuple[Slot, ...]]] = Map()  # noqa: RUF009
+    taken: Map[str, tuple[PoolGroup, tuple[Slot, ...]]] = Map()  # noqa: RUF009
     labels: Map[str, Snapshot] = Map()  # noqa: RUF009
     reads: Map[str, Read] = Map()  # noqa: RUF009
     gates: Map[str, int] = Map()  # noqa: RUF009
@@ -276,9 +276,9 @@ def put_request(state: State, request: Request) -> State:
     return replace(state, requests=state.requests.set(request.name, request))
 
 
-def place_of(state: State, page: Page) -> Place:
+def pool_group_of(state: State, page: Page) -> PoolGroup:
     """The pool group in which a page lies (R2.4)."""
-    return state.layout.place(page.level, page.group)
+    return state.layout.pool_group(page.level, page.group)
 
 
 def stale(state: State, r: Request, key: Key) -> bool:

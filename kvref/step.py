@@ -82,7 +82,7 @@ def initial(setup: Setup) -> State:
     """The state of a new manager: every slot free. Raises ``ValueError`` for a configuration that cannot be (R1.2)."""
     made = layout(setup.manager)
     zero = Counters(Map({g.name: GroupCounters() for g in made.groups}))
-    free = {(level, pool): tuple(Slot(i, NOTHING) for i in range(made.slots[level][pool])) for level, pool in made.places()}
+    free = {(level, pool): tuple(Slot(i, NOTHING) for i in range(made.slots[level][pool])) for level, pool in made.pool_groups()}
     return State(made, zero, zero, Map(free), Map({name: Stream() for name in setup.streams}))
 
 

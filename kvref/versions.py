@@ -1,4 +1,4 @@
-"""Versions (R6.4): the one place in which a version becomes newer."""
+"""Versions (R6.4): here alone a version becomes newer."""
 
 from __future__ import annotations
 

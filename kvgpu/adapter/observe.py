@@ -112,12 +112,12 @@ class _Look:
     def pages(self, infos: list[PageInfo]) -> tuple[PageView, ...]:
         """Every page, with its bytes unless a closed gate holds up what puts them there."""
         served = [group.pool_groups for group in self._manager.layout.groups]
-        places: dict[tuple[int, int], list[PageInfo]] = {}
+        pools: dict[tuple[int, int], list[PageInfo]] = {}
         for info in infos:
             if not self._order(info.ready).gates:
-                places.setdefault((info.level, served[info.group][info.level]), []).append(info)
+                pools.setdefault((info.level, served[info.group][info.level]), []).append(info)
         payloads: dict[int, bytes] = {}
-        for (level, pool_group), there in places.items():
+        for (level, pool_group), there in pools.items():
             found = self._manager.payloads_now(level, pool_group, [info.slot for info in there])
             payloads.update(zip([info.page for info in there], found, strict=True))
         before, now = self._run.shown, {}
@@ -152,7 +152,7 @@ class _Look:
 
     def pools(self, infos: list[PageInfo]) -> Mapping[tuple[Level, str], PoolView]:
         """Every pool group of every level."""
-        place = {info.page: number for number, info in enumerate(infos)}
+        number_of = {info.page: number for number, info in enumerate(infos)}
         views = {}
         for level, pool_groups in enumerate(self._manager.layout.levels):
             for pool_group in pool_groups:
@@ -163,7 +163,7 @@ class _Look:
                     slots=info.slots,
                     free=info.free,
                     fences=tuple(map(self._order, info.fences)),
-                    evictable=tuple(place[page] for page in info.evictable),
+                    evictable=tuple(number_of[page] for page in info.evictable),
                 )
         return views
 

@@ -20,11 +20,11 @@ def batch_view(run: Run, orders: Orders, batch: Batch) -> BatchView:
         rows=tuple(None if member is None else member.name for member in batch.members),
         blocks=batch.blocks,
         dirty_rows=batch.dirty_rows(),
-        published={name: _published(batch, place) for place, name in enumerate(names)},
+        published={name: _published(batch, number) for number, name in enumerate(names)},
         device=_device(batch, names),
         upload=orders.of(batch.tables.upload),
         staging=batch.tables.staging_buffers,
-        address={name: _addresses(batch, place) for place, name in enumerate(names)},
+        address={name: _addresses(batch, number) for number, name in enumerate(names)},
     )
 
 
@@ -38,7 +38,7 @@ def _words(
     )
 
 
-def _published(batch: Batch, place: int) -> TableWords:
+def _published(batch: Batch, number: int) -> TableWords:
     """What each row last published, from the host's record."""
     table = np.full((batch.rows, batch.blocks), BAD, dtype=np.int32)
     levels = np.full((batch.rows, batch.blocks), BAD, dtype=np.int8)
@@ -46,7 +46,7 @@ def _published(batch: Batch, place: int) -> TableWords:
     for row in range(batch.rows):
         written = batch.row_words(row)
         if written is not None:
-            slots, level, counts[row] = written.group(place)
+            slots, level, counts[row] = written.group(number)
             table[row, : len(slots)] = slots
             levels[row, : len(level)] = level
     return _words(table, counts, levels if batch.levels else None)
@@ -59,13 +59,14 @@ def _device(batch: Batch, names: list[str]) -> Mapping[str, TableWords]:
     tables, counts = layout.page_table(memory), layout.num_blocks(memory)
     levels = layout.page_level(memory) if batch.levels else None
     return {
-        name: _words(tables[place], counts[place], None if levels is None else levels[place]) for place, name in enumerate(names)
+        name: _words(tables[number], counts[number], None if levels is None else levels[number])
+        for number, name in enumerate(names)
     }
 
 
-def _addresses(batch: Batch, place: int) -> tuple[int, ...]:
+def _addresses(batch: Batch, number: int) -> tuple[int, ...]:
     layout, base = batch.tables.layout, batch.tables.storage.memory.address
-    table = base + 4 * place * layout.rows * layout.blocks
-    counts = base + layout.counts_offset + 4 * place * layout.rows
-    levels = base + layout.levels_offset + place * layout.rows * layout.blocks
+    table = base + 4 * number * layout.rows * layout.blocks
+    counts = base + layout.counts_offset + 4 * number * layout.rows
+    levels = base + layout.levels_offset + number * layout.rows * layout.blocks
     return (table, counts, levels) if batch.levels else (table, counts)

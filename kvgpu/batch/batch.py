@@ -205,20 +205,20 @@ class Batch:
 
     def page_table(self, group: int) -> ExportedArray:
         """The table int32 ``[rows, blocks]`` of a layer group: raw slots, BAD for none (R8.1)."""
-        return self.tables.page_table(self._place(group), self._publication_event)
+        return self.tables.page_table(self._table_number(group), self._publication_event)
 
     def num_blocks(self, group: int) -> ExportedArray:
         """The counts int32 ``[rows]`` of a layer group (R8.5)."""
-        return self.tables.num_blocks(self._place(group), self._publication_event)
+        return self.tables.num_blocks(self._table_number(group), self._publication_event)
 
     def page_level(self, group: int) -> ExportedArray:
         """The levels int8 ``[rows, blocks]`` of a layer group, -1 for none. ``LogicError`` for a batch without (R8.1)."""
-        place = self._place(group)
+        number = self._table_number(group)
         if not self.levels:
             raise LogicError(f"batch {self.name!r} has no page_level: make it with levels=True")
-        return self.tables.page_level(place, self._publication_event)
+        return self.tables.page_level(number, self._publication_event)
 
-    def _place(self, group: int) -> int:
+    def _table_number(self, group: int) -> int:
         self._must_be_open()
         if group not in self.groups:
             raise OutOfRange(f"batch {self.name!r} has no tables of group {group}: it has those of {self.groups} (R1.3)")

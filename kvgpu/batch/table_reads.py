@@ -18,8 +18,8 @@ def named_slots(layout: Layout, groups: Sequence[int], rows: Iterable[RowWords])
     """
     found: dict[tuple[int, int], list[Int32]] = {}
     for words in rows:
-        for place, group in enumerate(groups):
-            slots, levels, _ = words.group(place)
+        for number, group in enumerate(groups):
+            slots, levels, _ = words.group(number)
             for level, pool_group in enumerate(layout.groups[group].pool_groups):
                 here = slots[levels == level]
                 if here.size:

@@ -65,21 +65,21 @@ class Tables:
 
     # ---- exports (R8.7) ----------------------------------------------------------------------------------------------
 
-    def page_table(self, place: int, publication: Callable[[], Event]) -> ExportedArray:
-        """The page table int32 ``[rows, blocks]`` of the ``place``-th group. ``publication``: see ``ExportedArray``."""
+    def page_table(self, number: int, publication: Callable[[], Event]) -> ExportedArray:
+        """The page table int32 ``[rows, blocks]`` of the ``number``-th group. ``publication``: see ``ExportedArray``."""
         layout = self.layout
-        offset = 4 * place * layout.rows * layout.blocks
+        offset = 4 * number * layout.rows * layout.blocks
         return ExportedArray(self.storage, offset, (layout.rows, layout.blocks), np.int32, publication)
 
-    def num_blocks(self, place: int, publication: Callable[[], Event]) -> ExportedArray:
-        """The counts int32 ``[rows]`` of the ``place``-th group."""
+    def num_blocks(self, number: int, publication: Callable[[], Event]) -> ExportedArray:
+        """The counts int32 ``[rows]`` of the ``number``-th group."""
         layout = self.layout
-        return ExportedArray(self.storage, layout.counts_offset + 4 * place * layout.rows, (layout.rows,), np.int32, publication)
+        return ExportedArray(self.storage, layout.counts_offset + 4 * number * layout.rows, (layout.rows,), np.int32, publication)
 
-    def page_level(self, place: int, publication: Callable[[], Event]) -> ExportedArray:
-        """The levels int8 ``[rows, blocks]`` of the ``place``-th group; only with levels."""
+    def page_level(self, number: int, publication: Callable[[], Event]) -> ExportedArray:
+        """The levels int8 ``[rows, blocks]`` of the ``number``-th group; only with levels."""
         layout = self.layout
-        offset = layout.levels_offset + place * layout.rows * layout.blocks
+        offset = layout.levels_offset + number * layout.rows * layout.blocks
         return ExportedArray(self.storage, offset, (layout.rows, layout.blocks), np.int8, publication)
 
     def read_accesses(self) -> tuple[Access, ...]:

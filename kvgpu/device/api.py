@@ -51,8 +51,10 @@ POISON = 0xDD
 
 @dataclass(frozen=True, slots=True, order=True)
 class Site:
-    """A place that waits, records or submits. ``kind``: ``wait``, ``record``, ``submit`` or ``host``; a mutant drops a wait or
-    a record."""
+    """A line of code that waits, records or submits. ``kind``: ``wait``, ``record``, ``submit`` or ``host``.
+
+    A mutant drops a wait or a record.
+    """
 
     name: str
     kind: str
@@ -246,7 +248,7 @@ class Device(Protocol):
         """Overwrite ``(offset, nbytes)`` ranges with ``POISON`` bytes once the events in ``after`` have passed, if the device
         has poison on.
 
-        Returns the event that takes the place of ``after`` as the fence of these ranges (it adds no order of its own), or
+        Returns the event that replaces ``after`` as the fence of these ranges (it adds no order of its own), or
         ``None`` where poison is off: keep the old fence. Waits for nothing but ``after``: no stream is shared with other work.
         """
         ...

@@ -65,8 +65,8 @@ def foreign(what: object, device: str, kind: str) -> DeviceError:
 
 def failed_work(site: str, where: str, step: tuple[int, str], error: Exception) -> str:
     """The fault of work that raised."""
-    place = f"{where}, " if where else ""
-    return f"work failed: {site} ({place}step {step[0]}: {step[1]}): {type(error).__name__}: {error}"
+    at = f"{where}, " if where else ""
+    return f"work failed: {site} ({at}step {step[0]}: {step[1]}): {type(error).__name__}: {error}"
 
 
 CLOSED = "the device is closed: open another one"

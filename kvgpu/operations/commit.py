@@ -196,7 +196,7 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
         tx.put_blocks(own, "locked", where, True)
     assert request.stream is not None
     core.fences.wait(request.stream, ready, "R7.9 readiness of a page that a rebase locks")
-    core.fences.wait(request.stream, reads, place="R7.9 readers of the pages that a rebase locks")
+    core.fences.wait(request.stream, reads, where="R7.9 readers of the pages that a rebase locks")
     request.maybe_deferred |= request.decoding
 
 

@@ -96,7 +96,7 @@ class Copies:
         source_key = journal.core.key_of(int(numbers[0]))
         source, target = journal.pool(source_key), journal.pool(target_key)
         old = read(pages.slot, numbers)
-        left = Wait(self._slot_points(source, old), place="R7.1 what is kept of the slots that pages leave")
+        left = Wait(self._slot_points(source, old), where="R7.1 what is kept of the slots that pages leave")
         done = self._submit(numbers, source, old, target, slots, left, more_owners)
         ready = fences.add([done])
         journal.put("ready", numbers, ready)
@@ -117,7 +117,7 @@ class Copies:
         source = journal.core.pool(journal.core.key_of(int(numbers[0])))
         target = journal.core.pool(journal.core.key_of(int(copies[0])))
         slots = pages.slot[numbers]
-        kept = Wait(self._slot_points(source, slots), place="R7.1 what is kept of the slots that a private copy reads")
+        kept = Wait(self._slot_points(source, slots), where="R7.1 what is kept of the slots that a private copy reads")
         done = self._submit(numbers, source, slots, target, pages.slot[copies], kept, ())
         pages.ready[copies] = fences.add([done])
         pages.origin[copies] = np.where(pages.origin[numbers] < 0, pages.serial[numbers], pages.origin[numbers])
@@ -151,8 +151,8 @@ class Copies:
         waits = [
             Wait(fences.points(read(core.pages.ready, numbers)), "R7.1 readiness of a copied page"),
             source_fence,
-            Wait(self.behind, place="R7.9 slots that an owner is about to take"),
-            Wait(self._slot_points(target, target_slots), place="R7.1 the slots that a copy writes"),
+            Wait(self.behind, where="R7.9 slots that an owner is about to take"),
+            Wait(self._slot_points(target, target_slots), where="R7.1 the slots that a copy writes"),
             Wait(self._owner_work([*core.owners(numbers), *more_owners]), "R7.1 work of the owners of a copied page"),
         ]
         try:
@@ -190,7 +190,7 @@ class Copies:
         done = copier.on_lane(
             Side(lost, target),
             Side(np.arange(len(lost), dtype=np.int32), None, buffer),
-            [Wait(self._slot_points(target, lost), place="R3.14 the slots that are saved")],
+            [Wait(self._slot_points(target, lost), where="R3.14 the slots that are saved")],
             "R3.14 save what a copy overwrites",
         )
         buffer.kept = True

@@ -76,7 +76,7 @@ def wait_for_slots(tx: Transaction, request: Request, slots: dict[SlotKey, Int32
     for key, taken in slots.items():
         pool = tx.core.pool(key)
         points = tx.core.fences.points(pool.fence[taken], pool.readers[taken])
-        tx.core.fences.wait(request.stream, points, place="R7.9 the slots that a request takes")
+        tx.core.fences.wait(request.stream, points, where="R7.9 the slots that a request takes")
         tx.put_slots(pool, "fence", taken, EMPTY)
         tx.put_slots(pool, "readers", taken, EMPTY)
 

@@ -96,7 +96,7 @@ class Journal:
         self._touched[request] = None
 
     def unsettle(self, numbers: Int32) -> None:
-        """Pages that were evictable and may have lost their place in a queue: put back if this is undone (R10.4)."""
+        """Pages that were evictable and may have left a queue: put back if this is undone (R10.4)."""
         self._unsettled.append(numbers)
 
     # ---- pages -----------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Journal:
         self.put("needs", numbers, read(self.core.pages.needs, numbers) - 1)
 
     def unlock(self, numbers: Int32, prefill: bool) -> None:
-        """An active request unlocks pages. Those that leave LOCKED take their place in the eviction order (R10.2)."""
+        """An active request unlocks pages. Those that leave LOCKED get their turn in the eviction order (R10.2)."""
         pages = self.core.pages
         self.put("locks", numbers, pages.locks[numbers] - 1)
         if prefill:

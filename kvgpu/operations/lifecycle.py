@@ -124,7 +124,7 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     _activate(tx, request, wanted, made, decode, taken)
     assert request.stream is not None
     core.fences.wait(request.stream, ready, "R7.9 readiness of a page that a resume locks")
-    core.fences.wait(request.stream, reads, place="R7.9 readers of the pages that a resume locks")
+    core.fences.wait(request.stream, reads, where="R7.9 readers of the pages that a resume locks")
 
 
 def _make_private(

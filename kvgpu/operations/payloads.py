@@ -51,19 +51,19 @@ def writable(core: Core, request: Request, blocks: Sequence[int], groups: Sequen
 
 
 def _targets(core: Core, request: Request, group: int, block: int) -> list[WriteTarget]:
-    place = f"write of {request.name}.{core.layout.groups[group].name}.{block}"
+    what = f"write of {request.name}.{core.layout.groups[group].name}.{block}"
     own = request.groups[group]
     if block >= request.entries(group) or not own.locked[0, block]:
-        raise LogicError(f"{place}: no page is mapped there")
+        raise LogicError(f"{what}: no page is mapped there")
     if block < request.history_blocks and not request.ssm[group]:  # a state changes at every step (R1.3)
-        raise LogicError(f"{place}: the block is wholly history, and that is immutable")
+        raise LogicError(f"{what}: the block is wholly history, and that is immutable")
     found = []
     for beam in np.flatnonzero(own.locked[:, block]).tolist():
         page = int(own.page[beam, block])
         if core.pages.node[page] != NO_NODE:
-            raise LogicError(f"{place}: the page is committed, and that is immutable")
+            raise LogicError(f"{what}: the page is committed, and that is immutable")
         if core.pages.level[page] != Level.GPU:
-            raise LogicError(f"{place}: the page is not on the GPU")
+            raise LogicError(f"{what}: the page is not on the GPU")
         found.append(WriteTarget(page, group, block, beam))
     return found
 

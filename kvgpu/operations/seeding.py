@@ -94,7 +94,7 @@ def _make(
             above = prefixes.get(block - 1)
             prefixes[block] = path[block].prefix() if above is None else above + path[block].tokens
     payloads = [content(prefixes[block], group, block) for block, group in wanted]
-    waits = [Wait(fences.points(pool.fence[slots], pool.readers[slots]), place="R7.2 the slots that seeds take")]
+    waits = [Wait(fences.points(pool.fence[slots], pool.readers[slots]), where="R7.2 the slots that seeds take")]
     source = Side(np.arange(len(slots), dtype=np.int32), None, fill_buffer(core, payloads))
     try:
         done = core.copier.on_lane(source, Side(slots, pool), waits, "payload of seeded pages")

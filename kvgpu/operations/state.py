@@ -119,10 +119,10 @@ class Core:
         if not numbers.size:
             return
         levels = self.pages.level[numbers].astype(np.int32)
-        places = levels * self.pool_group.shape[0] + self.pool_group[self.pages.group[numbers], levels]
-        found = distinct(places)
-        for place in found:
-            yield divmod(place, self.pool_group.shape[0]), numbers if len(found) == 1 else numbers[places == place]
+        keys = levels * self.pool_group.shape[0] + self.pool_group[self.pages.group[numbers], levels]
+        found = distinct(keys)
+        for key in found:
+            yield divmod(key, self.pool_group.shape[0]), numbers if len(found) == 1 else numbers[keys == key]
 
     def has_locked(self, request: Request, page: int) -> bool:
         """Whether a request has a page locked."""
@@ -150,8 +150,8 @@ class Core:
     def poison_new(self, pool: SlotPool, slots: Int32) -> list[tuple[Int32, Point]]:
         """Overwrite slots in which pages without contents begin, where the device does that: nobody finds there what was before.
 
-        It is the first thing that happens in them since they were released (R7.2), behind their fences, and takes their place.
-        A slot whose fence has several points is left alone: one event in their place would hide that one of them is missing.
+        It is the first thing that happens in them since they were released (R7.2), behind their fences, and replaces them.
+        A slot whose fence has several points is left alone: one event instead of them would hide that one of them is missing.
         So is one without a fence: nothing was in it.
         Returns the slots overwritten and the end of it.
         """

@@ -27,6 +27,6 @@ def buffer_address(manager: Manager, layer: str, role: str | None = None, level:
     ``OutOfRange`` for a buffer or a level that is not there, and for the disk level, which no device can address.
     """
     offset, slot_bytes = manager.layout.spot(layer, role, level)
-    group, place = manager.layout.buffer(layer, role)
+    group, buffer = manager.layout.buffer(layer, role)
     memory = manager.pool_memory(level, group.pool_groups[level])
-    return BufferAddress(memory.address + offset, slot_bytes, place.nbytes)
+    return BufferAddress(memory.address + offset, slot_bytes, buffer.nbytes)

@@ -40,8 +40,8 @@ class SparseAttention:
         """
         self._manager, self._batch, self._device = manager, batch, manager.device
         layout = manager.layout
-        group, key_place = layout.buffer(layer, keys)
-        _, value_place = layout.buffer(layer, values)
+        group, key_buffer = layout.buffer(layer, keys)
+        _, value_buffer = layout.buffer(layer, values)
         if not group.sparse:
             raise InvalidArgument(f"layer {layer!r} is not sparse: its history never leaves the GPU, use dense offsets (R11.3)")
         if not batch.levels:
@@ -49,17 +49,17 @@ class SparseAttention:
                 f"batch {batch.name!r} has no page_level, without which a gap cannot be read: levels=True (R8.5)"
             )
         dims = []
-        for place in (key_place, value_place):
-            dim, rest = divmod(place.nbytes, WORD * layout.tokens_per_block)
+        for buffer in (key_buffer, value_buffer):
+            dim, rest = divmod(buffer.nbytes, WORD * layout.tokens_per_block)
             if rest or not 0 < dim <= MAX_DIM:
                 raise InvalidArgument(
-                    f"buffer {layer}.{place.role} of {place.nbytes} bytes is no float32 "
+                    f"buffer {layer}.{buffer.role} of {buffer.nbytes} bytes is no float32 "
                     f"[{layout.tokens_per_block}, 1 to {MAX_DIM}]"
                 )
             dims.append(dim)
         self.key_dim, self.value_dim = dims
         self._group = group.number
-        self._place = batch.groups.index(group.number)
+        self._table_number = batch.groups.index(group.number)
         self._uid = next(_numbers)
         rows = batch.rows
         self._queries = self._memory("queries", rows * self.key_dim)
@@ -74,9 +74,9 @@ class SparseAttention:
             layout.tokens_per_block,
             self.key_dim,
             self.value_dim,
-            self._place * cells,
-            tables.counts_offset // WORD + self._place * rows,
-            tables.levels_offset + self._place * cells,
+            self._table_number * cells,
+            tables.counts_offset // WORD + self._table_number * rows,
+            tables.levels_offset + self._table_number * cells,
             *spots,
         )
         self._graph: Graph | None = None
@@ -159,7 +159,7 @@ class SparseAttention:
         for row in range(self._batch.rows):
             words = self._batch.row_words(row)
             if words is not None:
-                slots, levels, _ = words.group(self._place)
+                slots, levels, _ = words.group(self._table_number)
                 used = -(-int(lengths[row]) // layout.tokens_per_block)
                 for level in (0, 1):
                     found += self._manager.slot_reads(level, groups[level], slots[:used][levels[:used] == level])

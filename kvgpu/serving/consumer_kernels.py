@@ -88,13 +88,13 @@ def _attend_cuda(
         if slot < 0 or level > 1:
             score = np.float32(np.nan)
         elif level == 1:
-            place = host_keys + slot * host_keys_stride + inside * key_dim
+            start = host_keys + slot * host_keys_stride + inside * key_dim
             for d in range(key_dim):
-                score += query[row * key_dim + d] * on_host[place + d]
+                score += query[row * key_dim + d] * on_host[start + d]
         else:
-            place = gpu_keys + slot * gpu_keys_stride + inside * key_dim
+            start = gpu_keys + slot * gpu_keys_stride + inside * key_dim
             for d in range(key_dim):
-                score += query[row * key_dim + d] * on_gpu[place + d]
+                score += query[row * key_dim + d] * on_gpu[start + d]
         score = score * scale
         if score > best:
             shrink = np.float32(math.exp(best - score))
@@ -104,13 +104,13 @@ def _attend_cuda(
         weight = math.exp(score - best)
         weight_sum = weight_sum * shrink + weight
         if slot >= 0 and level == 1:
-            place = host_values + slot * host_values_stride + inside * value_dim
+            start = host_values + slot * host_values_stride + inside * value_dim
             for d in range(value_dim):
-                partial[lane, d] = partial[lane, d] * shrink + weight * on_host[place + d]
+                partial[lane, d] = partial[lane, d] * shrink + weight * on_host[start + d]
         elif slot >= 0 and level == 0:
-            place = gpu_values + slot * gpu_values_stride + inside * value_dim
+            start = gpu_values + slot * gpu_values_stride + inside * value_dim
             for d in range(value_dim):
-                partial[lane, d] = partial[lane, d] * shrink + weight * on_gpu[place + d]
+                partial[lane, d] = partial[lane, d] * shrink + weight * on_gpu[start + d]
     largest[lane] = best
     total[lane] = weight_sum
     cuda.syncthreads()
@@ -181,7 +181,7 @@ def attend_twin(
 
 def _vectors(
     pools: tuple[Float32, Float32],
-    places: tuple[tuple[int, int], tuple[int, int]],
+    spots: tuple[tuple[int, int], tuple[int, int]],
     slots: npt.NDArray[np.int32],
     levels: Bytes,
     tokens_per_block: int,
@@ -189,7 +189,7 @@ def _vectors(
 ) -> Float32:
     """The vectors of all tokens of some blocks, float32 ``[blocks * tokens_per_block, dim]``."""
     found = np.empty((len(slots), tokens_per_block * dim), dtype=np.float32)
-    for level, (pool, (first, stride)) in enumerate(zip(pools, places, strict=True)):
+    for level, (pool, (first, stride)) in enumerate(zip(pools, spots, strict=True)):
         mine = levels == level
         starts = first + slots[mine].astype(np.int64) * stride
         found[mine] = pool[starts[:, None] + np.arange(tokens_per_block * dim)]

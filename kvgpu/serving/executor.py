@@ -258,15 +258,15 @@ def dense_offsets(
         layout = manager.layout
         if layers is None:
             layers = [layer for group in layout.groups if not group.ssm for layer in group.layers]
-        places = {layer: layout.buffer(layer) for layer in layers}
-        for layer, (group, _) in places.items():
+        buffers = {layer: layout.buffer(layer) for layer in layers}
+        for layer, (group, _) in buffers.items():
             if group.ssm:
                 raise InvalidArgument(f"layer {layer!r} is an SSM layer: its state is in no table (R1.3)")
         for request in requests:
             _must_be_dense(manager, batch, request)
         return {
-            layer: _layer(requests, group.number, layout.scale(layer), place.index_offset)
-            for layer, (group, place) in places.items()
+            layer: _layer(requests, group.number, layout.scale(layer), buffer.index_offset)
+            for layer, (group, buffer) in buffers.items()
         }
 
 

@@ -161,7 +161,7 @@ class Copier:
         lane = self.lane(after)
         lane.after = None if source.on_disk or target.on_disk or lane.after is None else {**lane.after, **after}
         for wait in waits:
-            self._fences.wait(lane.stream, wait.points, wait.site, place=wait.place)
+            self._fences.wait(lane.stream, wait.points, wait.site, where=wait.where)
         done = self.on_stream(lane.stream, source, target, site, "R7.1 completion of a copy", "R7.3 readiness: the copy there")
         lane.last = done.event
         return done

@@ -43,12 +43,12 @@ def _copy_pages_cuda(source: Any, target: Any, descriptor: Any, pages: Any, segm
     threads = cuda.gridsize(1)
     pairs = SEGMENT_WORDS * segments
     for segment in range(segments):
-        place = SEGMENT_WORDS * segment
-        source_base = words[place]
-        source_stride = words[place + 1]
-        target_base = words[place + 2]
-        target_stride = words[place + 3]
-        size = words[place + 4]
+        first = SEGMENT_WORDS * segment
+        source_base = words[first]
+        source_stride = words[first + 1]
+        target_base = words[first + 2]
+        target_stride = words[first + 3]
+        size = words[first + 4]
         odd = source_base | source_stride | target_base | target_stride | size
         if odd & 15 == 0:
             lane = (thread & 31) << 4
@@ -143,7 +143,7 @@ def segment_words(source: PoolGroup | None, target: PoolGroup | None) -> npt.NDA
     """The segments between two pool groups, int64 ``[segments, 5]``. ``None``: whole pages, one after the other."""
     known = [spec for spec in (source, target) if spec is not None]
     sizes = max((tuple(size for _, size in spec.pools) for spec in known), key=len)
-    rows = [(*place, *other, size) for place, other, size in zip(_side(source, sizes), _side(target, sizes), sizes, strict=True)]
+    rows = [(*one, *other, size) for one, other, size in zip(_side(source, sizes), _side(target, sizes), sizes, strict=True)]
     return np.array(rows, dtype=np.int64)
 
 

@@ -1,6 +1,6 @@
 """Which pages leave a pool group first (R10.2).
 
-A page gets its place when it leaves LOCKED, or when it is made and nobody locks it. Pages come in by whole arrays, and nothing
+A page gets its turn when it leaves LOCKED, or when it is made and nobody locks it. Pages come in by whole arrays, and nothing
 is sorted before it is needed. Entries go stale silently and are left out then: the page table says what is true.
 """
 
@@ -38,8 +38,8 @@ class EvictionQueue:
             self._put((int(keys[0, 0]), int(keys[1, 0])), numbers)
             return
         unique, inverse = np.unique(keys, axis=1, return_inverse=True)
-        for place, (priority, stamp) in enumerate(unique.T.tolist()):
-            self._put((priority, stamp), numbers[inverse.reshape(-1) == place])
+        for which, (priority, stamp) in enumerate(unique.T.tolist()):
+            self._put((priority, stamp), numbers[inverse.reshape(-1) == which])
 
     def _put(self, key: tuple[int, int], numbers: Int32) -> None:
         if key not in self._bags:

@@ -1,4 +1,4 @@
-"""Refused transfers: the one place that decides whether a submission is refused (R4.8)."""
+"""Refused transfers: here alone it is decided whether a submission is refused (R4.8)."""
 
 from __future__ import annotations
 

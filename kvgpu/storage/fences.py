@@ -38,12 +38,12 @@ class Point:
 class Wait(NamedTuple):
     """Points that work is about to wait for.
 
-    ``site``: the name of the waits; ``None``: each is called what its point was kept for. Then ``place`` says where this is.
+    ``site``: the name of the waits; ``None``: each is called what its point was kept for. Then ``where`` tells them apart.
     """
 
     points: Sequence[Point]
     site: str | None = None
-    place: str | None = None
+    where: str | None = None
 
 
 class Fence:
@@ -229,8 +229,8 @@ class FenceTable:
                 self._spare.append(number)
         self._collect_at = max(1024, 2 * len(used))
 
-    def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None, *, place: str | None = None) -> None:
-        """Order ``stream`` after points. ``site``, ``place``: see ``Wait``."""
+    def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None, *, where: str | None = None) -> None:
+        """Order ``stream`` after points. ``site``, ``where``: see ``Wait``."""
         stream = self.live(stream)
         for point in points:
             if point.key != stream.name:

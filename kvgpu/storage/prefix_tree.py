@@ -135,7 +135,7 @@ class PrefixTree:
 
 
 def _common(left: Tokens, right: Tokens) -> int:
-    for place, (a, b) in enumerate(zip(left, right, strict=False)):
+    for length, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
-            return place
+            return length
     return min(len(left), len(right))

@@ -29,8 +29,8 @@ def load16(typing_context: Any, source: Any, offset: Any) -> Any:
         # Side effects keep loads in the order of the source, so that several are under way before the first store.
         pair = builder.asm(kind, "ld.global.v2.u64 {$0, $1}, [$2];", "=l,=l,l", [at], side_effect=True)
         both = ir.Constant(ir.ArrayType(I64, 2), ir.Undefined)
-        for place in range(2):
-            both = builder.insert_value(both, builder.extract_value(pair, place), place)
+        for half in range(2):
+            both = builder.insert_value(both, builder.extract_value(pair, half), half)
         return both
 
     return signature(UniTuple(types.uint64, 2), source, types.int64), generate
@@ -43,7 +43,7 @@ def store16(typing_context: Any, target: Any, offset: Any, words: Any) -> Any:
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         to = _address(context, builder, sig.args[0], args[0], args[1])
         kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
-        low, high = (builder.extract_value(args[2], place) for place in range(2))
+        low, high = (builder.extract_value(args[2], half) for half in range(2))
         builder.asm(kind, "st.global.v2.u64 [$0], {$1, $2};", "l,l,l,~{memory}", [to, low, high], side_effect=True)
         return context.get_dummy_value()
 

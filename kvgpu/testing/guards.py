@@ -36,7 +36,7 @@ from kvgpu.testing.patches import Break, during, everywhere, first, instead, on,
 from kvgpu.upload.packing.packer import Packer
 from kvgpu.upload.staging import StagingPool
 
-# ---- what the guards put in the place of the real thing ------------------------------------------------------------------
+# ---- what the guards put instead of the real thing ------------------------------------------------------------------
 
 
 def _oldest_point(old: Any) -> Any:
@@ -148,7 +148,7 @@ def _member_is_believed(old: Any) -> Any:
 
 
 def _not_held(old: Any) -> Any:
-    return lambda self, place, indices, levels: (indices, levels)
+    return lambda self, number, indices, levels: (indices, levels)
 
 
 def _reused_too_early(old: Any) -> Any:

@@ -1,7 +1,7 @@
 """Named breaks of ``kvgpu``: what a suite of scenarios must be able to tell from the real thing.
 
 A *fence* break drops a wait or an event record: by the name of its site, which every device can be told to drop, or by a patch
-where one name stands for several places. A *guard* break patches logic that is no fence. Nothing of it is in the way of normal
+where one name stands for several waits. A *guard* break patches logic that is no fence. Nothing of it is in the way of normal
 code: patches are applied from outside, for as long as a context manager is open.
 """
 
@@ -15,8 +15,8 @@ from kvgpu.testing.error_guards import ERROR_GUARDS
 from kvgpu.testing.guards import GUARDS
 from kvgpu.testing.pairs import PAIRS
 from kvgpu.testing.patches import DROPPED, Patch
-from kvgpu.testing.places import PLACES
 from kvgpu.testing.sizes import SIZES
+from kvgpu.testing.waits import WAITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ UNREACHED: Mapping[str, str] = {
 
 
 def mutants() -> tuple[Mutant, ...]:
-    """All breaks: the sites, the places that share a site's name, the guards."""
+    """All breaks: the sites, the waits that share a site's name, the guards."""
     fences = [Mutant(site, site.split()[0], "fence", {"mutant": site}) for site in SITES]
-    places = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in PLACES]
+    waits = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in WAITS]
     guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS))
-    return (*fences, *places, *guards)
+    return (*fences, *waits, *guards)

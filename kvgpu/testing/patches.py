@@ -18,12 +18,12 @@ Break = tuple[str, str, Patch]
 """Name, rule, patch."""
 
 PACKAGE = Path(__file__).parents[1]
-DROPPED = "R7 a place that was broken"
-"""The site that broken places use, which the device is told to drop."""
+DROPPED = "R7 a wait that was broken"
+"""The site that broken waits use, which the device is told to drop."""
 
 
 Make = Callable[[Any], Any]
-"""Makes what stands in the place of something."""
+"""Makes what is put instead of something."""
 
 
 def on(handle: Any, make: Make) -> Patch:
@@ -55,9 +55,9 @@ def during(outer: Any, inner: Any, make: Make) -> Patch:
     return on(outer, around)
 
 
-def at(place: str) -> Patch:
-    """The waits at a place that takes the sites of what it waits for do nothing, whatever those are called."""
-    return partial(place_dropped, place)
+def at(where: str) -> Patch:
+    """The waits with this ``where``, which take the sites of what they wait for, do nothing."""
+    return partial(wait_dropped, where)
 
 
 def instead(value: Any) -> Make:
@@ -105,15 +105,15 @@ def _replaced_everywhere(original: Any, make: Make) -> Iterator[None]:
 
 
 @contextmanager
-def place_dropped(place: str) -> Iterator[None]:
-    """The waits at a place that takes the sites of what it waits for do nothing, whatever those are called."""
+def wait_dropped(where: str) -> Iterator[None]:
+    """The waits with this ``where``, which take the sites of what they wait for, do nothing."""
 
     def wait(old: Any) -> Any:
-        def broken(self: Any, stream: Any, points: Any, site: str | None = None, *, place: str | None = None) -> None:
-            old(self, stream, points, DROPPED if place == broken_place else site, place=place)
+        def broken(self: Any, stream: Any, points: Any, site: str | None = None, *, where: str | None = None) -> None:
+            old(self, stream, points, DROPPED if where == broken_where else site, where=where)
 
         return broken
 
-    broken_place = place
+    broken_where = where
     with replaced(FenceTable, "wait", wait):
         yield

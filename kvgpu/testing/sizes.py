@@ -20,7 +20,7 @@ from kvgpu.storage.prefix_tree import Match, Node, PrefixTree
 from kvgpu.testing.patches import Patch, during, first, on
 
 Key = Callable[[PrefixTree, Sequence[int], int], object]
-"""What stands for the block of some tokens that begins at a place, for a lookup."""
+"""What stands for the block of some tokens that begins at a position, for a lookup."""
 
 
 # ---- keys ----------------------------------------------------------------------------------------------------------------

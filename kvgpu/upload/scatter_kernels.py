@@ -100,32 +100,32 @@ def _scatter(
         shorts = low[quarter]
         above = high[quarter]
         slots = cuda.local.array(STORED, np.uint64)
-        for place in range(STORED):
-            short = (shorts >> np.uint64(16 * place)) & SHORT
+        for entry in range(STORED):
+            short = (shorts >> np.uint64(16 * entry)) & SHORT
             if same != MIXED:
                 upper = np.uint64(same & 0xFFFF)
             elif wide:
-                upper = (above >> np.uint64(16 * place)) & SHORT
+                upper = (above >> np.uint64(16 * entry)) & SHORT
             else:
-                upper = (above >> np.uint64(8 * place)) & BYTE
+                upper = (above >> np.uint64(8 * entry)) & BYTE
                 if upper & SIGN:
                     upper |= NEGATIVE
             # What follows the last entry of a row is BAD.
-            slots[place] = upper << np.uint64(16) | short if block + place < length else WORD
+            slots[entry] = upper << np.uint64(16) | short if block + entry < length else WORD
         if blocks % STORED == 0:
             if block < blocks:
                 first = slots[1] << WORD_BITS | slots[0]
                 store16(tables, 4 * (out + block), (first, slots[3] << WORD_BITS | slots[2]))
         else:
-            for place in range(STORED):
-                if block + place < blocks:
-                    table[out + block + place] = slots[place]
+            for entry in range(STORED):
+                if block + entry < blocks:
+                    table[out + block + entry] = slots[entry]
         if levels:
             of_four = level[quarter // 2] >> np.uint64(32 * (quarter % 2))
-            for place in range(STORED):
-                if block + place < blocks:
-                    one = (of_four >> np.uint64(8 * place)) & BYTE if block + place < length else BYTE
-                    tables[levels_offset + out + block + place] = one
+            for entry in range(STORED):
+                if block + entry < blocks:
+                    one = (of_four >> np.uint64(8 * entry)) & BYTE if block + entry < length else BYTE
+                    tables[levels_offset + out + block + entry] = one
 
 
 def _scatter_twin(

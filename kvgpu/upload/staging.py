@@ -16,7 +16,7 @@ INITIAL_BUFFERS = 2
 
 @dataclass(slots=True)
 class StagingBuffer:
-    """One buffer. ``number``: its place in the pool. ``busy_until``: the point after which it may be rewritten."""
+    """One buffer. ``number``: its number in the pool. ``busy_until``: the point after which it may be rewritten."""
 
     number: int
     memory: Memory

@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from kvgpu.testing.places import PLACES
 from typer.testing import CliRunner
 
 from kvgpu.adapter.options import make_device
@@ -16,7 +17,6 @@ from kvgpu.device.api import Site
 from kvgpu.device.sim import SimDevice
 from kvgpu.testing.mutants import SITES, UNREACHED, mutants
 from kvgpu.testing.patches import PACKAGE, place_dropped
-from kvgpu.testing.places import PLACES
 from kvspec.audit.mutants import Mutant, MutantPlan, check_alone, compare_broken, find_mutants, try_mutant
 from kvspec.cli.main import app
 from kvspec.cli.mutants import OPTIONS

@@ -34,7 +34,7 @@ def test_buffers_of_equal_expanded_size_share_a_pool_and_pools_go_by_size() -> N
     layout = build_layout(configuration(layer("a", 64, 256), layer("b", 64, 128)))
     group = layout.groups[0]
     assert group.slot_bytes == (256, 128, 128)
-    assert [(place.layer, place.role, place.pool, place.offset) for place in group.buffers] == [
+    assert [(buffer.layer, buffer.role, buffer.pool, buffer.offset) for buffer in group.buffers] == [
         ("a", "b1", 0, 0),
         ("a", "b0", 1, 0),
         ("b", "b0", 1, 64),

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from kvref.observe import observe
-from kvref.state import State, Trace, keepers, mapped, place_of
+from kvref.state import State, Trace, keepers, mapped, pool_group_of
 from kvref.step import initial, step
 from kvspec.audit.drawing import STREAMS
 from kvspec.audit.managers import Profile, random_manager
@@ -22,12 +22,12 @@ STAYS = {"commit", "iterate", "publish", "resize_batch", "resume", "admit_genera
 
 
 def check(state: State) -> None:
-    used = {place: [slot.number for slot in slots] for place, slots in state.free.items()}
+    used = {pool: [slot.number for slot in slots] for pool, slots in state.free.items()}
     for page in state.pages.values():
-        used[place_of(state, page)].append(page.slot)
+        used[pool_group_of(state, page)].append(page.slot)
         assert page.node in state.nodes if page.node is not None else keepers(state, page)
-    for place, slots in state.taken.values():
-        used[place] += [slot.number for slot in slots]
+    for pool, slots in state.taken.values():
+        used[pool] += [slot.number for slot in slots]
     for (level, pool), numbers in used.items():
         assert sorted(numbers) == list(range(state.layout.slots[level][pool])), "a slot is lost, or in use twice"
     for r in state.requests.values():

@@ -40,7 +40,7 @@ def compiled(kernel: Kernel, arrays: Sequence[bool], capability: tuple[int, int]
 
 
 class Loaded:
-    """A kernel on the GPU, and a place to pack its arguments: all are 8 bytes wide, an array is seven of them."""
+    """A kernel on the GPU, and a buffer for its arguments: all are 8 bytes wide, an array is seven of them."""
 
     __slots__ = ("_buffer", "_pack", "_pointers", "function", "module", "name", "source", "where")
 

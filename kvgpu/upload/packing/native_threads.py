@@ -114,10 +114,10 @@ def thread_body(piece: Any) -> Any:
         first, end = own[0], own[1]
         while end - first > 1:
             middle = (first + end) >> 1
-            place = address(task) + 8 * TASK * (middle - first)
-            child = carray(at(place), (TASK,), np.int64)
+            child_at = address(task) + 8 * TASK * (middle - first)
+            child = carray(at(child_at), (TASK,), np.int64)
             child[0], child[1], child[2] = middle, end, own[2]
-            child[3] = called(header[0], (place + 8 * (TASK - 1), header[1], header[3], place)) == 0
+            child[3] = called(header[0], (child_at + 8 * (TASK - 1), header[1], header[3], child_at)) == 0
             end = middle
         piece(own[2] + 8 * HEADER, first)
         end = own[1]

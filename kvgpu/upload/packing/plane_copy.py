@@ -93,8 +93,8 @@ def plane_copier(part: int, planes: tuple[int, ...]) -> Any:
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             base, number = args
 
-            def at(*places: Any) -> Any:
-                return builder.load(pointer(builder, base, reduce(builder.add, places), word))
+            def at(*offsets: Any) -> Any:
+                return builder.load(pointer(builder, base, reduce(builder.add, offsets), word))
 
             parts, pieces = at(word(0)), at(word(1))
             first, end = at(word(2), number), at(word(3), number)

@@ -1,4 +1,4 @@
-"""The named breaks of fences whose sites are shared: at a place, by a patch."""
+"""The named breaks of fences whose sites are shared: of one wait among them, by a patch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _all_wait_for_writes(old: Any) -> Any:
     return write_completed
 
 
-PLACES: tuple[Break, ...] = (
+WAITS: tuple[Break, ...] = (
     ("an offload does not wait for the slots that its request takes", "R7.9", at("R7.9 slots that an owner is about to take")),
     ("seeds do not wait for the slots that they take", "R7.2", at("R7.2 the slots that seeds take")),
     ("what a copy overwrites is saved before it is there", "R3.14", at("R3.14 the slots that are saved")),
