@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """A ``__getattr__`` for a package. ``places``: by name, the module that has it; a module's own name stands for itself."""
+def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """A ``__getattr__`` for a package. ``modules``: by name, the module that has it; a module's own name stands for itself."""
 
     def find(name: str) -> Any:
-        if name not in places:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(places[name])
-        return module if places[name] == f"{package}.{name}" else getattr(module, name)
+        module = import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
 
     return find

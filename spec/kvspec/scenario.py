@@ -156,7 +156,7 @@ UNSET = Unset()
 class Step:
     """One step. ``returns`` is ``UNSET`` or the plain YAML value; ``last_line``: where its text ends.
 
-    ``places``: the position of each expectation by its path, ``("levels", "decoder.main")``, and of
+    ``positions``: the position of each expectation by its path, ``("levels", "decoder.main")``, and of
     ``("returns",)`` and ``("raises",)``.
     """
 
@@ -168,7 +168,7 @@ class Step:
     note: str | None
     position: Position
     last_line: int
-    places: Mapping[tuple[str, ...], Position]
+    positions: Mapping[tuple[str, ...], Position]
 
 
 @dataclass(frozen=True, slots=True)

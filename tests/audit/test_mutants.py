@@ -9,14 +9,14 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from kvgpu.testing.places import PLACES
 from typer.testing import CliRunner
 
 from kvgpu.adapter.options import make_device
 from kvgpu.device.api import Site
 from kvgpu.device.sim import SimDevice
 from kvgpu.testing.mutants import SITES, UNREACHED, mutants
-from kvgpu.testing.patches import PACKAGE, place_dropped
+from kvgpu.testing.patches import PACKAGE, wait_dropped
+from kvgpu.testing.waits import WAITS
 from kvspec.audit.mutants import Mutant, MutantPlan, check_alone, compare_broken, find_mutants, try_mutant
 from kvspec.cli.main import app
 from kvspec.cli.mutants import OPTIONS
@@ -100,24 +100,24 @@ def test_every_site_in_the_source_is_seen_or_has_a_reason() -> None:
             found |= {text for text in texts if re.match(r"R\d+\.\d+ ", text)}
     seen = {site.name for site in _sites()}
     poisons = {text for text in found if "poison" in text}
-    assert found - seen - poisons - _places() == set(UNREACHED) - poisons
+    assert found - seen - poisons - _told_apart() == set(UNREACHED) - poisons
     assert not seen & set(UNREACHED)
 
 
-def _places() -> set[str]:
-    """The places that waits name which take the sites of what they wait for."""
-    places = set()
+def _told_apart() -> set[str]:
+    """What tells waits apart that take the sites of what they wait for."""
+    found = set()
     for path in PACKAGE.rglob("*.py"):
         if path.parent.name != "testing":
             calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-            named = [word.value for call in calls for word in call.keywords if word.arg == "place"]
-            places |= {value.value for value in named if isinstance(value, ast.Constant)}
-    return places
+            named = [word.value for call in calls for word in call.keywords if word.arg == "where"]
+            found |= {value.value for value in named if isinstance(value, ast.Constant)}
+    return found
 
 
 def test_every_wait_without_a_name_of_its_own_is_a_break() -> None:
-    broken = {patch.args[0] for _, _, patch in PLACES if isinstance(patch, partial) and patch.func is place_dropped}
-    assert _places() == broken
+    broken = {patch.args[0] for _, _, patch in WAITS if isinstance(patch, partial) and patch.func is wait_dropped}
+    assert _told_apart() == broken
 
 
 def test_the_table_has_every_break() -> None:

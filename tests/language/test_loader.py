@@ -63,8 +63,8 @@ def test_places_and_last_line() -> None:
         (("owners", "decoder.main.0"), "decoder.main.0:"),
         (("levels", "decoder.main", "1"), "host"),
     ]:
-        place = step.places[path]
-        assert source[place.line - 1][place.column - 1 :].startswith(text), path
+        position = step.positions[path]
+        assert source[position.line - 1][position.column - 1 :].startswith(text), path
     nexts = [following.position.line for following in scenario.steps[step.number + 1 :]]
     assert step.last_line < nexts[0]
 

@@ -48,15 +48,15 @@ def citations(package: str) -> dict[str, list[str]]:
         if not module.startswith(("testing.", "adapter.")):
             for name, text in _pieces(path.read_text(encoding="utf-8")):
                 for rule in cited(text):
-                    place = f"{module}.{name}" if name else module
-                    if place not in found[rule]:
-                        found[rule].append(place)
-    return {rule: [place for place in places if not _has_parts(place, places)] for rule, places in found.items()}
+                    where = f"{module}.{name}" if name else module
+                    if where not in found[rule]:
+                        found[rule].append(where)
+    return {rule: [where for where in found_in if not _has_parts(where, found_in)] for rule, found_in in found.items()}
 
 
-def _has_parts(module: str, places: Sequence[str]) -> bool:
+def _has_parts(module: str, found_in: Sequence[str]) -> bool:
     """Whether a module, which cites a rule, has functions that do, too: then these say more."""
-    return any(place.startswith(f"{module}.") for place in places)
+    return any(where.startswith(f"{module}.") for where in found_in)
 
 
 def _pieces(source: str) -> Iterator[tuple[str, str]]:
@@ -79,7 +79,7 @@ def table(packages: Sequence[str]) -> str:
     """The table, in markdown: a row a rule, a column a package."""
     columns = [citations(package) for package in packages]
     rows = [
-        f"| {rule.id} | " + " | ".join(", ".join(f"`{place}`" for place in column[rule.id]) or "-" for column in columns) + " |"
+        f"| {rule.id} | " + " | ".join(", ".join(f"`{where}`" for where in column[rule.id]) or "-" for column in columns) + " |"
         for rule in load_rules()
     ]
     head = f"| rule | {' | '.join(f'`{package}`' for package in packages)} |\n| --- |{' --- |' * len(packages)}"

@@ -82,7 +82,7 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A scenario notices a break. ``scenario``: its file and its place in the file. ``step``: where; ``text``: what it said."""
+    """A scenario notices a break. ``scenario``: its file and its number in the file. ``step``: where; ``text``: what it said."""
 
     path: Path
     index: int
@@ -252,9 +252,9 @@ def try_mutants(plan: MutantPlan, mutants: Sequence[Mutant], scenarios: Sequence
         for mutant in mutants:
             yield try_mutant(mutant, scenarios, plan)
         return
-    places = tuple((scenario.position.path, scenario.index) for scenario in scenarios)
+    numbered = tuple((scenario.position.path, scenario.index) for scenario in scenarios)
     context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context, initializer=_prepare, initargs=(plan, places)) as pool:
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=context, initializer=_prepare, initargs=(plan, numbered)) as pool:
         futures = [pool.submit(_one, plan, mutant.name) for mutant in mutants]
         for future in as_completed(futures):
             yield future.result()
@@ -264,9 +264,9 @@ _scenarios: list[Scenario] = []
 """Those of a worker process."""
 
 
-def _prepare(plan: MutantPlan, places: Sequence[tuple[Path, int]]) -> None:
-    files = {path: load_file(path, max_pool_bytes=plan.max_pool_bytes) for path in dict.fromkeys(path for path, _ in places)}
-    _scenarios[:] = [files[path][index] for path, index in places]
+def _prepare(plan: MutantPlan, numbered: Sequence[tuple[Path, int]]) -> None:
+    files = {path: load_file(path, max_pool_bytes=plan.max_pool_bytes) for path in dict.fromkeys(path for path, _ in numbered)}
+    _scenarios[:] = [files[path][index] for path, index in numbered]
 
 
 def _one(plan: MutantPlan, name: str) -> MutantResult:

@@ -71,13 +71,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What is tried, and how. ``places``: file and place in the file of each scenario. ``tests``: files of tests."""
+    """What is tried, and how. ``scenarios``: file of each, and its number in the file. ``tests``: files of tests."""
 
     setting: Setting
     sources: Mapping[str, Source]
     drawn: Sequence[Drawn]
     known: Known
-    places: Sequence[tuple[Path, int]]
+    scenarios: Sequence[tuple[Path, int]]
     tests: Sequence[Path]
     jobs: int
     seconds: float | None
@@ -176,9 +176,9 @@ def _timed(tries: Iterator[_Try], begun: dict[int, float]) -> Iterator[_Try]:
 
 
 def _loaded(campaign: Campaign) -> list[Scenario]:
-    paths = dict.fromkeys(path for path, _ in campaign.places)
+    paths = dict.fromkeys(path for path, _ in campaign.scenarios)
     files = {path: load_file(path, max_pool_bytes=campaign.max_pool_bytes) for path in paths}
-    return [files[path][index] for path, index in campaign.places]
+    return [files[path][index] for path, index in campaign.scenarios]
 
 
 def _warm(campaign: Campaign) -> None:
@@ -221,9 +221,9 @@ def _chosen(drawn: Drawn, imported: Lines, measured: Sequence[Measured]) -> tupl
     What an import executes, such as a constant, may show anywhere: first where anything of the file is executed.
     """
     change = drawn.change
-    place = (change.file, change.first, change.last)
-    reached = [one for one in measured if reaches(one.lines, *place)]
-    if not reaches(imported, *place):
+    lines = (change.file, change.first, change.last)
+    reached = [one for one in measured if reaches(one.lines, *lines)]
+    if not reaches(imported, *lines):
         return sorted(reached, key=lambda one: one.case.length), len(reached)
     near = {one.case.name for one in measured if one.lines.get(change.file)}
     return sorted(measured, key=lambda one: (one.case.name not in near, one.case.length)), None

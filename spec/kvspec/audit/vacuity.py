@@ -48,7 +48,7 @@ class Survivor:
     now: object
 
     def __str__(self) -> str:
-        """One line, with the place in the file."""
+        """One line, with where it stands in the file."""
         return f"{self.position}: step {self.step}, {'.'.join(self.path)}: {self.was!r} holds, and {self.now!r} does too"
 
 
@@ -120,8 +120,8 @@ def _one_number(now: Index, change: Change) -> bool:
 
 
 def _place(step: Step, path: tuple[str, ...]) -> Position:
-    places = (step.places.get(path[:length]) for length in range(len(path), 0, -1))
-    return next((place for place in places if place is not None), step.position)
+    positions = (step.positions.get(path[:length]) for length in range(len(path), 0, -1))
+    return next((one for one in positions if one is not None), step.position)
 
 
 # ---- what can be changed, and into what ----------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ def _values(value: Any, path: tuple[str, ...]) -> Iterator[Way]:
             for inner, was, now, changed in _values(part, (*path, str(key))):
                 yield inner, was, now, {**value, key: changed}
     elif isinstance(value, Sequence) and not isinstance(value, str):
-        for place, part in enumerate(value):
-            for inner, was, now, changed in _values(part, (*path, str(place))):
-                yield inner, was, now, [*value[:place], changed, *value[place + 1 :]]
+        for at, part in enumerate(value):
+            for inner, was, now, changed in _values(part, (*path, str(at))):
+                yield inner, was, now, [*value[:at], changed, *value[at + 1 :]]
         if not value:
             yield path, value, [0], [0]
         else:
@@ -225,9 +225,9 @@ def _each(change: Any) -> Any:
     """Every element of a list, and the list without its last."""
 
     def elements(values: Any) -> Iterator[Way]:
-        for place, value in enumerate(values):
+        for at, value in enumerate(values):
             for inner, was, now, changed in change(value):
-                yield (str(place), *inner), was, now, (*values[:place], changed, *values[place + 1 :])
+                yield (str(at), *inner), was, now, (*values[:at], changed, *values[at + 1 :])
         if values:
             yield (), values, values[:-1], tuple(values[:-1])
 
@@ -235,14 +235,14 @@ def _each(change: Any) -> Any:
 
 
 def _names(values: Any) -> Iterator[Way]:
-    for place, value in enumerate(values):
-        yield (), values, f"without {value}", (*values[:place], *values[place + 1 :])
+    for at, value in enumerate(values):
+        yield (), values, f"without {value}", (*values[:at], *values[at + 1 :])
     yield (), values, "and one more", (*values, "nobody")
 
 
 def _row_numbers(values: Any) -> Iterator[Way]:
-    for place, value in enumerate(values):
-        yield (), values, f"without {value}", (*values[:place], *values[place + 1 :])
+    for at, value in enumerate(values):
+        yield (), values, f"without {value}", (*values[:at], *values[at + 1 :])
     yield (), values, "and one more", (*values, max(values, default=-1) + 1)
 
 
@@ -250,11 +250,11 @@ def _rows(values: Any) -> Iterator[Way]:
     """A table: every entry becomes ``-``, or another block of its request; two requests may well share a page."""
     named = sorted({word for row in values for word in row if word != "-"})
     for number, row in enumerate(values):
-        for place, word in enumerate(row):
+        for at, word in enumerate(row):
             mine = [other for other in named if other != word and other.split(".")[0] == word.split(".")[0]]
             for other in ["-", *mine[:1]] if word != "-" else named[:1] or ["nobody.0"]:
                 if other != word:
-                    changed = (*row[:place], other, *row[place + 1 :])
+                    changed = (*row[:at], other, *row[at + 1 :])
                     yield (str(number),), word, other, (*values[:number], changed, *values[number + 1 :])
     yield (), values, "without the last row", tuple(values[:-1])
 
@@ -311,15 +311,15 @@ def _evicted(entries: Any) -> Iterator[Way]:
         yield (), entries, "a page", ((1_000_003,),)
     elif len(entries) == 1:
         yield (), entries, [], ()
-    for place in range(len(entries) - 1):
-        changed = (*entries[:place], entries[place + 1], entries[place], *entries[place + 2 :])
-        yield (str(place),), entries[place], entries[place + 1], changed
+    for at in range(len(entries) - 1):
+        changed = (*entries[:at], entries[at + 1], entries[at], *entries[at + 2 :])
+        yield (str(at),), entries[at], entries[at + 1], changed
 
 
 def _events(events: Any) -> Iterator[Way]:
     one_more = (*events, StoredExpect(stored=(1_000_003,)))
     yield (), events, "and one more", one_more
-    for place, event in enumerate(events):
+    for at, event in enumerate(events):
         match event:
             case StoredExpect():
                 other: Any = RemovedExpect(removed=event.stored)
@@ -327,8 +327,8 @@ def _events(events: Any) -> Iterator[Way]:
                 other = StoredExpect(stored=event.removed)
             case LevelExpect():
                 other = event.model_copy(update={"from_": event.to, "to": event.from_})
-        yield (str(place),), event, other, (*events[:place], other, *events[place + 1 :])
-        yield (), events, "without one", (*events[:place], *events[place + 1 :])
+        yield (str(at),), event, other, (*events[:at], other, *events[at + 1 :])
+        yield (), events, "without one", (*events[:at], *events[at + 1 :])
 
 
 _LEAVES: Mapping[str, Any] = {

@@ -107,7 +107,7 @@ class Printer:
 
     def _divergence(self, seen: Seen, other: Divergence) -> None:
         """The rows of blocks that differ, of both systems."""
-        for key, places in sorted(other.marks.items(), key=lambda item: str(item[0])):
+        for key, marks in sorted(other.marks.items(), key=lambda item: str(item[0])):
             if key[0] != "levels":
                 continue
             name = f"{key[1]}.{key[2]}" + (f" beam {key[3]}" if key[3] else "")
@@ -115,7 +115,7 @@ class Printer:
                 line = Text(f"{'':{INDENT}}{title:9}  {name}  ", "red")
                 line.append(row_text(facts.get(key, ())))
                 self._line(line, INDENT + 2)
-            blocks = f"block{'s' if len(places) > 1 else ''} {folded(places, 'blocks') if len(places) > 1 else places[0]}"
+            blocks = f"block{'s' if len(marks) > 1 else ''} {folded(marks, 'blocks') if len(marks) > 1 else marks[0]}"
             self._line(Text(f"{'':{INDENT}}{'':9}  differ at {blocks}", "red"), INDENT + 2)
 
     def _line(self, text: Text, indent: int) -> None:

@@ -33,7 +33,7 @@ class Difference:
     ``subject``: what differs, with request, group and block where there are some. ``reference`` and ``implementation``: the
     values of the two systems. ``expected``: what the scenario says, if it does. ``identity``: the subject without
     names and numbers, the same for the same kind of mistake. ``page``, ``row``: by which the report finds the last step
-    that touched it. ``detail``: further lines. ``place``: of the expectation in the file.
+    that touched it. ``detail``: further lines. ``position``: of the expectation in the file.
     """
 
     kind: Kind
@@ -46,7 +46,7 @@ class Difference:
     detail: tuple[str, ...] = ()
     page: str | None = None
     row: tuple[str, int] | None = None
-    place: Position | None = None
+    position: Position | None = None
 
 
 _DECIDING = (
@@ -67,7 +67,7 @@ _USUAL = 4
 
 
 def deciding(difference: Difference) -> int:
-    """How early a difference stands in a report, 0 first: a page in the wrong place explains a version, and not the reverse."""
+    """How early a difference stands in a report, 0 first: a page on the wrong level explains a version, and not the reverse."""
     if difference.kind in (Kind.RAISED, Kind.SILENT, Kind.FAULT):
         return -1
     return _RANKS.get(difference.identity.replace(" ", "_"), _USUAL)

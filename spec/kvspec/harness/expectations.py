@@ -88,7 +88,7 @@ def _merged(c: Comparison, evaluate: Evaluator, path: tuple[str, ...], wanted: A
             detail=_raw_words(c, path, one.row or two.row),
             page=one.page or two.page,
             row=one.row or two.row,
-            place=_place(c.step, one.path),
+            position=_position(c.step, one.path),
         )
 
 
@@ -113,9 +113,9 @@ def _raw_words(c: Comparison, path: tuple[str, ...], row: tuple[str, int] | None
     return tuple(line for group in groups for line in table_detail(c, row[0], group, row[1]))
 
 
-def _place(step: Step, path: tuple[str, ...]) -> Position:
+def _position(step: Step, path: tuple[str, ...]) -> Position:
     for length in range(len(path), 0, -1):
-        place = step.places.get(path[:length])
-        if place is not None:
-            return place
+        position = step.positions.get(path[:length])
+        if position is not None:
+            return position
     return step.position

@@ -30,20 +30,20 @@ def compare_outcomes(c: Comparison) -> Iterator[Difference]:
     said = [outcome_text(side.outcome, c, side) for side in sides]
     messages = tuple(f"{side.name}: {side.outcome.message}" for side in sides if side.outcome.message)
     errors = [side.outcome.error for side in sides]
-    place = step.places.get(("raises",)) or step.places.get(("returns",))
+    position = step.positions.get(("raises",)) or step.positions.get(("returns",))
     if step.raises is not None and any(error is not step.raises for error in errors):
         wanted = f"raises {step.raises.value}"
-        yield _difference("raises", f"outcome of {step.op.verb}", said, wanted, messages, place or step.position)
+        yield _difference("raises", f"outcome of {step.op.verb}", said, wanted, messages, position or step.position)
         return
     if step.raises is None and any(error is not None for error in errors):
         wanted = "no error" if step.returns is UNSET else f"returns {_yaml(step.returns)}"
-        yield _difference("error", f"outcome of {step.op.verb}", said, wanted, messages, place or step.position)
+        yield _difference("error", f"outcome of {step.op.verb}", said, wanted, messages, position or step.position)
         return
     if step.returns is not UNSET:
         oks = [returned(step.returns, side.outcome, c, side) for side in sides]
         if not all(oks):
             wanted = f"returns {_yaml(step.returns)}"
-            yield _difference("returns", f"value of {step.op.verb}", said, wanted, messages, place or step.position)
+            yield _difference("returns", f"value of {step.op.verb}", said, wanted, messages, position or step.position)
             return
     values = [_shared(side.outcome.value, c, side) for side in sides]
     if values[0] != values[1] or type(values[0]) is not type(values[1]) or repr(values[0]) != repr(values[1]):
@@ -58,8 +58,12 @@ def compare_outcomes(c: Comparison) -> Iterator[Difference]:
         )
 
 
-def _difference(identity: str, subject: str, said: list[str], wanted: str, messages: tuple[str, ...], place: Any) -> Difference:
-    return Difference(Kind.OUTCOME, subject, said[0], said[1], expected=wanted, identity=identity, detail=messages, place=place)
+def _difference(
+    identity: str, subject: str, said: list[str], wanted: str, messages: tuple[str, ...], position: Any
+) -> Difference:
+    return Difference(
+        Kind.OUTCOME, subject, said[0], said[1], expected=wanted, identity=identity, detail=messages, position=position
+    )
 
 
 def outcome_text(outcome: Outcome, c: Comparison, side: Side) -> str:

@@ -108,13 +108,13 @@ def source_lines(path: Path, first: int, last: int) -> list[tuple[int, str]]:
 
 
 def _source(failure: Failure) -> Iterator[RenderableType]:
-    places = {d.place.line for d in failure.differences if d.place is not None}
+    marked_lines = {d.position.line for d in failure.differences if d.position is not None}
     lines = source_lines(failure.position.path, failure.position.line, failure.last_line)
     for number, line in lines[:MAX_LINES]:
-        marked = number in places
+        marked = number in marked_lines
         yield Text(f"{'>' if marked else ' '}{number:5d} | {line}", "bold" if marked else "")
     if len(lines) > MAX_LINES:
-        rest = [number for number, _ in lines[MAX_LINES:] if number in places]
+        rest = [number for number, _ in lines[MAX_LINES:] if number in marked_lines]
         yield Text(f"       | ... {len(lines) - MAX_LINES} more lines" + (f", line {rest[0]} among them" if rest else ""))
 
 
@@ -124,8 +124,8 @@ def _difference(
     line = Text("  ")
     line.append("expected" if difference.expected is not None else TITLES[difference.kind], "red")
     line.append(f" {difference.subject}")
-    if difference.place is not None:
-        line.append(f" (line {difference.place.line})", "dim")
+    if difference.position is not None:
+        line.append(f" (line {difference.position.line})", "dim")
     if difference.rules:
         line.append(f"  [{', '.join(difference.rules)}]", "dim")
     yield line

@@ -18,7 +18,7 @@ _LEVELS = tuple(kind.value for kind in LevelKind)
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """A place inside a step's tree."""
+    """A value inside the tree of a step."""
 
     known: Known
     node: Node
@@ -224,8 +224,8 @@ def _one_page(spot: _Spot, text: str) -> Iterator[Problem]:
 
 def _rows(spot: _Spot, rows: list[list[str]]) -> Iterator[Problem]:
     for number, row in enumerate(rows):
-        for place, text in enumerate(row):
-            yield from _guarded(_entry, spot.inside(number, place), text)
+        for column, text in enumerate(row):
+            yield from _guarded(_entry, spot.inside(number, column), text)
 
 
 def _tree_entry(spot: _Spot, block: dict[str, object]) -> Iterator[Problem]:

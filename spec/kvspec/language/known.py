@@ -46,7 +46,7 @@ class Known:
 
 
 def reference_problem(known: Known, error: RefError, node: Node, where: tuple[Key, ...], *, key: bool = False) -> Problem:
-    """A reference that cannot be resolved, as a problem at its place."""
+    """A reference that cannot be resolved, as a problem where it stands."""
     hint = nearest(error.name, error.choices)
     text = str(error)
     layer = next((layer for layer in known.manager.layers if layer.name == error.name), None)

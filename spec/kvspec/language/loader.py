@@ -131,7 +131,7 @@ def _scenario(path: Path, node: Node, index: int, max_pool_bytes: int) -> tuple[
         document.manager,
         streams,
         tuple(_labelled(one.step) for one in steps_read),
-        Position(path, node.place.line, node.place.column),
+        Position(path, node.span.line, node.span.column),
         index,
     )
     return scenario, []

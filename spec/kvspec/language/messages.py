@@ -1,4 +1,4 @@
-"""Pydantic's errors in the language's own words: one problem a field, at the place of the field."""
+"""Pydantic's errors in the language's own words: one problem a field, where the field stands."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def _plural(text: str) -> str:
 
 def at(path: Path, node: Node, where: tuple[Key, ...] = (), *, key: bool = False) -> Position:
     """The position of what stands at ``where`` in a tree; of its key with ``key``."""
-    place = find(node, where, key=key)
-    return Position(path, place.line, place.column)
+    span = find(node, where, key=key)
+    return Position(path, span.line, span.column)
 
 
 def named(where: tuple[Key, ...], name: str) -> str:
@@ -118,7 +118,7 @@ def _problems(path: Path, node: Node, wanted: Any, name: str, error: ValidationE
         if detail["type"] == "too_short" and _value(node, where):
             continue  # pydantic does not count the entries that are wrong themselves
         if detail["type"] in ("missing", "extra_forbidden"):
-            # The last part of such a location is a key, and several may be missing at one place.
+            # The last part of such a location is a key, and several may be missing in one mapping.
             where = (*_existing(node, detail["loc"][:-1]), str(detail["loc"][-1]))
         found.setdefault(where, _problem(path, node, wanted, name, where, detail))
     # Where one member of a union was wrong further inside, what was wrong with the others says nothing.

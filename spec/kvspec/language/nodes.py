@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Span:
     """Where a node begins, and the line where its text ends; lines and columns count from 1."""
 
     line: int
@@ -21,7 +21,7 @@ class Scalar:
 
     value: str | int | float | bool | None
     text: str
-    place: Place
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Items:
     """A list."""
 
     items: tuple[Node, ...]
-    place: Place
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Table:
     """A mapping. ``keys``: where each key stands."""
 
     entries: dict[str, Node]
-    keys: dict[str, Place]
-    place: Place
+    keys: dict[str, Span]
+    span: Span
 
 
 Node: TypeAlias = Scalar | Items | Table
@@ -56,22 +56,22 @@ def plain(node: Node) -> Any:
             return {key: plain(value) for key, value in node.entries.items()}
 
 
-def find(node: Node, path: tuple[Key, ...], *, key: bool = False) -> Place:
-    """The place of the value at ``path``, as far as the path exists.
+def find(node: Node, path: tuple[Key, ...], *, key: bool = False) -> Span:
+    """Where the value at ``path`` stands, as far as the path exists.
 
-    :param key: the place of the last key of the path instead of its value.
+    :param key: where the last key of the path stands, instead of its value.
     """
-    place = node.place
+    span = node.span
     for number, part in enumerate(path):
         match node, part:
             case Table(entries=entries, keys=keys), str() if part in entries:
-                place = keys[part]
+                span = keys[part]
                 node = entries[part]
             case Items(items=items), int() if part < len(items):
                 node = items[part]
-                place = node.place
+                span = node.span
             case _:
-                return place
+                return span
         if number < len(path) - 1 or not key:
-            place = node.place
-    return place
+            span = node.span
+    return span

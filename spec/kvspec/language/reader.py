@@ -1,6 +1,6 @@
 """YAML text to trees of values with positions, within limits.
 
-PyYAML parses; this module builds, keeps the place of every key and value, and refuses by name what a scenario may
+PyYAML parses; this module builds, keeps where every key and value stands, and refuses by name what a scenario may
 not be: text that is not UTF-8, duplicate keys, tags, nesting without end, aliases that multiply.
 """
 
@@ -25,7 +25,7 @@ from yaml.events import (
 )
 from yaml.resolver import Resolver
 
-from kvspec.language.nodes import Items, Node, Place, Scalar, Table
+from kvspec.language.nodes import Items, Node, Scalar, Span, Table
 from kvspec.language.problems import Problem, nearest
 from kvspec.language.slips import find_slip
 from kvspec.scenario import Position
@@ -90,9 +90,9 @@ class _Frame:
     last_line: int
     items: list[Node] = field(default_factory=list)
     entries: dict[str, Node] = field(default_factory=dict)
-    keys: dict[str, Place] = field(default_factory=dict)
+    keys: dict[str, Span] = field(default_factory=dict)
     merged: list[Table] = field(default_factory=list)
-    key: tuple[str, Place] | None = None
+    key: tuple[str, Span] | None = None
     merging: bool = False
     size: int = 1
     height: int = 0
@@ -132,8 +132,8 @@ class _Builder:
 
     def refuse(self, event: Any, message: str, expected: str | None = None, hint: str | None = None) -> Refused:
         """What to raise about an event."""
-        place = _place(event)
-        return Refused(Problem(Position(self.path, place.line, place.column), message, expected, hint))
+        span = _span(event)
+        return Refused(Problem(Position(self.path, span.line, span.column), message, expected, hint))
 
     def count(self, event: Any) -> None:
         self.values += 1
@@ -158,12 +158,12 @@ class _Builder:
         start = frame.start
         # The end mark of a block collection is where the next thing begins.
         last = event.end_mark.line + 1 if start.flow_style else frame.last_line
-        place = Place(start.start_mark.line + 1, start.start_mark.column + 1, last)
+        span = Span(start.start_mark.line + 1, start.start_mark.column + 1, last)
         for table in frame.merged:  # a key of the mapping itself wins, then the first of the merged
             for name, child in table.entries.items():
                 if name not in frame.entries:
                     frame.entries[name], frame.keys[name] = child, table.keys[name]
-        node = Table(frame.entries, frame.keys, place) if frame.mapping else Items(tuple(frame.items), place)
+        node = Table(frame.entries, frame.keys, span) if frame.mapping else Items(tuple(frame.items), span)
         if frame.size > MAX_NODES:
             raise self.refuse(start, f"would expand without bound: its aliases stand for more than {MAX_NODES} values")
         self.add(_Built(node, frame.size, frame.height + 1), start, last)
@@ -182,18 +182,18 @@ class _Builder:
         self.add(built, event)
 
     def take_key(self, event: Any) -> None:
-        frame, name, place = self.frames[-1], event.value, _place(event)
+        frame, name, span = self.frames[-1], event.value, _span(event)
         if event.tag not in (None, "!", _PREFIX + "str"):
             raise self.refuse_tag(event)
         if event.anchor is not None:
-            self.anchors[event.anchor] = _Built(Scalar(name, name, place), 1, 1)
-        frame.last_line = max(frame.last_line, place.last_line)
+            self.anchors[event.anchor] = _Built(Scalar(name, name, span), 1, 1)
+        frame.last_line = max(frame.last_line, span.last_line)
         if name == "<<" and event.implicit[0]:
             frame.merging = True
             return
         if name in frame.keys:
             raise self.refuse(event, f"the key {name!r} stands here twice: the first is in line {frame.keys[name].line}")
-        frame.key = name, place
+        frame.key = name, span
 
     def add(self, built: _Built, event: Any, last_line: int | None = None) -> None:
         """Put a value where it belongs; ``event`` is where it is written, which for an alias is not where it stands."""
@@ -203,15 +203,15 @@ class _Builder:
             self.roots.append(built.node)
             return
         frame = self.frames[-1]
-        frame.last_line = max(frame.last_line, last_line or _place(event).last_line)
+        frame.last_line = max(frame.last_line, last_line or _span(event).last_line)
         frame.size += built.size
         frame.height = max(frame.height, built.height)
         if frame.merging:
             frame.merged.extend(self.merge(event, built.node))
             frame.merging = False
         elif frame.key is not None:
-            name, place = frame.key
-            frame.entries[name], frame.keys[name] = built.node, place
+            name, span = frame.key
+            frame.entries[name], frame.keys[name] = built.node, span
             frame.key = None
         else:
             frame.items.append(built.node)
@@ -246,7 +246,7 @@ class _Builder:
                     raise self.refuse(event, f"{text[:40]!r} is no {kind}") from None
             case _:
                 raise self.refuse_tag(event)
-        return Scalar(value, text, _place(event))
+        return Scalar(value, text, _span(event))
 
     def integer(self, event: Any) -> int:
         text: str = event.value
@@ -278,12 +278,12 @@ def _float(text: str) -> float:
     return float(_SCALARS.construct_yaml_float(yaml.ScalarNode(_PREFIX + "float", text)))
 
 
-def _place(event: Any) -> Place:
+def _span(event: Any) -> Span:
     start, end = event.start_mark, event.end_mark
     line, last = start.line + 1, end.line + 1
     if end.column == 0 and last > line:  # a block scalar ends with its line break
         last -= 1
-    return Place(line, start.column + 1, last)
+    return Span(line, start.column + 1, last)
 
 
 def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Problem:

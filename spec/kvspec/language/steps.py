@@ -80,7 +80,7 @@ class Parsed:
 def parse_step(path: Path, node: Node, number: int) -> Parsed | list[Problem]:
     """The step that a tree says, or what is wrong with it."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
-        node = Table({node.value: Scalar(None, "", node.place)}, {node.value: node.place}, node.place)
+        node = Table({node.value: Scalar(None, "", node.span)}, {node.value: node.span}, node.span)
     if not isinstance(node, Table):
         got = shown(plain(node))
         return [Problem(at(path, node), f"a step is {got}", "a mapping with one verb, such as resume: <request>")]
@@ -93,15 +93,15 @@ def parse_step(path: Path, node: Node, number: int) -> Parsed | list[Problem]:
     expect, note = _expect(path, node, problems), _note(path, node, problems)
     if problems or op is None:
         return problems
-    place = node.place
-    places: dict[tuple[str, ...], Position] = {}
+    span = node.span
+    positions: dict[tuple[str, ...], Position] = {}
     for key in ("returns", "raises"):
         if key in node.entries:
-            places[(key,)] = at(path, node, (key,))
+            positions[(key,)] = at(path, node, (key,))
     if "expect" in node.entries:
-        _collect_places(path, node.entries["expect"], (), places)
-    position = Position(path, place.line, place.column)
-    step = Step(number, op, returns, raises, expect, note, position, place.last_line, places)
+        _collect_positions(path, node.entries["expect"], (), positions)
+    position = Position(path, span.line, span.column)
+    step = Step(number, op, returns, raises, expect, note, position, span.last_line, positions)
     return Parsed(step, node, verb, bare)
 
 
@@ -155,7 +155,7 @@ def _operation(path: Path, node: Table, verb: str, problems: list[Problem]) -> t
         args = Table({}, {}, node.keys[verb])
     elif not isinstance(args, Table) and model.bare is not None and isinstance(args, Scalar):
         bare = model.model_fields[model.bare].alias or model.bare
-        args = Table({bare: args}, {bare: args.place}, args.place)
+        args = Table({bare: args}, {bare: args.span}, args.span)
     elif not isinstance(args, Table):
         expected = _arguments(model)
         problems.append(Problem(at(path, args), f"{verb} is {shown(plain(args))}", expected))
@@ -234,7 +234,7 @@ def _expect(path: Path, node: Table, problems: list[Problem]) -> Expect:
         for event in events.items:
             found.extend(_check_event(path, event))
         if found:
-            rest = Table({key: value for key, value in tree.entries.items() if key != "events"}, tree.keys, tree.place)
+            rest = Table({key: value for key, value in tree.entries.items() if key != "events"}, tree.keys, tree.span)
     expect, more = check(path, rest, Expect, "expect")
     found.extend(more)
     if (stats := tree.entries.get("stats")) is not None:
@@ -272,17 +272,17 @@ def _note(path: Path, node: Table, problems: list[Problem]) -> str | None:
     return note if isinstance(note, str) else None
 
 
-def _collect_places(path: Path, node: Node, where: tuple[str, ...], places: dict[tuple[str, ...], Position]) -> None:
+def _collect_positions(path: Path, node: Node, where: tuple[str, ...], positions: dict[tuple[str, ...], Position]) -> None:
     if len(where) == _PLACES_DEPTH:
         return
     match node:
         case Table(entries=entries):
             for key, value in entries.items():
-                places[(*where, key)] = at(path, node, (key,), key=True)
-                _collect_places(path, value, (*where, key), places)
+                positions[(*where, key)] = at(path, node, (key,), key=True)
+                _collect_positions(path, value, (*where, key), positions)
         case Items(items=items):
             for number, value in enumerate(items):
-                places[(*where, str(number))] = at(path, value)
-                _collect_places(path, value, (*where, str(number)), places)
+                positions[(*where, str(number))] = at(path, value)
+                _collect_positions(path, value, (*where, str(number)), positions)
         case _:
             pass

@@ -127,7 +127,7 @@ def _failure(timeline: Timeline) -> dict[str, Any] | None:
         "step": failure.step,
         "verb": failure.verb,
         "lines": [failure.position.line, failure.last_line],
-        "marked": sorted({one.place.line for one in failure.differences if one.place is not None}),
+        "marked": sorted({one.position.line for one in failure.differences if one.position is not None}),
         "differences": [
             {
                 "kind": one.kind.value,
@@ -136,7 +136,7 @@ def _failure(timeline: Timeline) -> dict[str, Any] | None:
                 "values": [_short(one.reference), _short(one.implementation)],
                 "rules": list(one.rules),
                 "detail": [_short(text) for text in one.detail],
-                "line": one.place.line if one.place is not None else None,
+                "line": one.position.line if one.position is not None else None,
             }
             for one in failure.differences
         ],
