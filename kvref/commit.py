@@ -12,6 +12,7 @@ from kvref.lookup import live, need_active, need_tokens
 from kvref.maps import Map
 from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.pages import behind, follow, let_go, let_go_stale, renew
+from kvref.policies.partial_blocks import enters
 from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
 from kvref.tree import add_node, child, children, enter, page_at
 from kvref.values import replace
@@ -102,7 +103,7 @@ def finish(state: State, r: Request, *, publish: bool) -> State:
     """
     rest = r.tokens[len(r.path) * state.layout.tpb :]
     parent = r.path[-1] if r.path else None
-    covered = any(n.tokens[: len(rest)] == rest for n in children(state, parent))
+    covered = not enters(state, rest) or any(n.tokens[: len(rest)] == rest for n in children(state, parent))
     pages = [r.pages[key] for g in state.layout.attention if (key := (g.index, len(r.path), 0)) in r.pages]
     if publish and can_commit(state, r) and rest and not covered and pages:  # nothing can follow it, so it is no link
         state, node = add_node(state, parent, rest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig
+from kvspec.policies import Policies
 
 PoolGroup = tuple[Level, int]
 """A pool group: its level and its number on that level (R1.6)."""
@@ -44,12 +45,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything derived from a `ManagerConfig`. ``slots``: by level, then by pool group (R1.2)."""
+    """Everything derived from a `ManagerConfig`. ``slots``: by level, then by pool group (R1.2). ``policies``: R14.1."""
 
     tpb: int
     max_util: float
     groups: tuple[Group, ...]
     slots: tuple[tuple[int, ...], ...]
+    policies: Policies
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -137,7 +139,7 @@ def layout(config: ManagerConfig) -> Layout:
         )
         for g in groups
     )
-    return Layout(config.tokens_per_block, config.max_util_for_resume, complete, tuple(slots))
+    return Layout(config.tokens_per_block, config.max_util_for_resume, complete, tuple(slots), config.policy)
 
 
 def _group(index: int, tpb: int, layers: list[LayerConfig]) -> Group:

@@ -9,6 +9,7 @@ from kvref.layout import PoolGroup
 from kvref.lookup import group_indices, need_level, need_tokens, pool_group
 from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
+from kvref.policies.partial_blocks import enters
 from kvref.state import State, put_page
 from kvref.tree import add_node, child, page_at, prefix
 from kvref.values import replace
@@ -30,7 +31,7 @@ def seed_prefix(state: State, op: ops.SeedPrefix) -> tuple[State, None]:
 def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]) -> State:
     """R10.5: the acting part; the blocks on the way are pinned. Raises `NoRoom`, `Refused`."""
     tpb = state.layout.tpb
-    blocks = [op.tokens[i : i + tpb] for i in range(0, len(op.tokens), tpb)]
+    blocks = [own for i in range(0, len(op.tokens), tpb) if enters(state, own := op.tokens[i : i + tpb])]
     way: list[int] = []
     for tokens in blocks:
         node = child(state, way[-1] if way else None, tokens)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kvref.observe import observe
+from kvref.policies import OFFERED
 from kvref.step import initial, step
 from kvspec.observation import Observation
 from kvspec.ops import VERBS, Operation
+from kvspec.policies import Offer
 from kvspec.system import Outcome, Setup
 
 
@@ -15,6 +17,9 @@ class Reference:
     """The reference model behind the `System` protocol: it holds the current state, and nothing else."""
 
     capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {"async", "capture", "disk", "beams", "ssm", "faults"}
+
+    policies: ClassVar[Offer] = OFFERED
+    """It follows those of its ``Setup`` (R14.1)."""
 
     def __init__(self, setup: Setup) -> None:
         """Start with every slot free. Raises ``ValueError`` for a configuration that cannot be (R1.2)."""

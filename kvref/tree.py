@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvref.maps import Map
 from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
+from kvref.policies.match import inside_a_block
 from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
 from kvref.values import memoised, replace
 from kvref.why import Shorter
@@ -89,7 +90,7 @@ def matches(state: State, tokens: tuple[int, ...]) -> list[Match]:
     candidates: list[Match] = [(tuple(path[:n]), n * tpb) for n in range(len(path), -1, -1)]
     rest = tokens[len(path) * tpb :]
     partial = [n for n in children(state, path[-1] if path else None) if common(n.tokens, rest)]
-    if partial:
+    if partial and inside_a_block(state):
         # The longest common beginning; a full block before a partial one; then the older.
         best = min(partial, key=lambda n: (-common(n.tokens, rest), len(n.tokens) < tpb, n.id))
         candidates.insert(0, ((*path, best.id), len(path) * tpb + common(best.tokens, rest)))

@@ -18,6 +18,7 @@ from kvgpu.errors import CacheError
 from kvgpu.manager import Manager
 from kvspec.observation import Observation
 from kvspec.ops import VERBS, Operation
+from kvspec.policies import USUAL, Offer
 from kvspec.system import DeviceLimit, Outcome, Setup
 
 FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults")
@@ -32,13 +33,14 @@ def _limit(error: BaseException | None) -> StreamsHeld | None:
 
 
 class Implementation:
-    """The cache manager on a simulated or real device, behind the ``System`` protocol.
+    """The cache manager on a simulated or real device, behind the ``System`` protocol. Its policies are the defaults (R14.1).
 
     Options of the setup: those of ``kvgpu.adapter.options.make_device``, and ``fail_file``: the number of the access to a file,
     from 1, that is refused.
     """
 
     capabilities: ClassVar[frozenset[str]] = frozenset((*VERBS, *FEATURES))
+    policies: ClassVar[Offer] = USUAL
 
     def __init__(self, setup: Setup) -> None:
         """Build the manager. Raises ``ConfigurationError``, and ``DeviceError`` for a device that is not there."""

@@ -56,6 +56,7 @@ from kvspec.observation import (
 )
 from kvspec.ops import VERBS, Operation
 from kvspec.payload import Content
+from kvspec.policies import USUAL, Offer, checked_offer
 from kvspec.refs import group_shapes, level_group, pool_groups
 from kvspec.scenario import Scenario
 from kvspec.system import Outcome, Setup, System, Value
@@ -181,6 +182,7 @@ class Adapter:
     capabilities: frozenset[str]
     unobserved: frozenset[str]
     unfit: Callable[[ManagerConfig], Iterable[str]] | None = None
+    policies: Offer = field(default_factory=lambda: USUAL)
 
     def __call__(self, setup: Setup) -> System:
         """Build a system."""
@@ -203,6 +205,7 @@ def adapter(
     unobserved: Iterable[str] = (),
     features: Iterable[str] = (),
     unfit: Callable[[ManagerConfig], Iterable[str]] | None = None,
+    policies: Mapping[str, Any] = USUAL,
 ) -> Callable[[Callable[[Setup], Adapted]], Adapter]:
     """Make a class with a method per verb a system.
 
@@ -211,6 +214,9 @@ def adapter(
     :param unobserved: what the manager cannot show; the rest is compared, and summaries say what was not.
     :param features: capabilities besides the verbs, such as ``async``.
     :param unfit: for a configuration, what about it the manager cannot do, a short text each; such scenarios are skipped.
+    :param policies: where the manager does otherwise than this project's rules, and is not wrong (`kvspec.policies`): by name its
+        value, such as ``{"match": "block"}``, or several if the ``Setup`` may choose. The reference then does the same.
+    :raises PolicyError: a policy or a value that there is not.
     :raises AdapterError: a method takes an argument that its verb does not have, or lacks one that it needs.
     """
 
@@ -218,7 +224,7 @@ def adapter(
         arguments = {verb: _arguments(build, verb) for verb in VERBS if callable(getattr(build, verb, None))}
         able = frozenset(arguments) | frozenset(features)
         name = getattr(build, "__name__", "system")
-        return Adapter(build, name, arguments, dict(errors), able, checked_aspects(unobserved), unfit)
+        return Adapter(build, name, arguments, dict(errors), able, checked_aspects(unobserved), unfit, checked_offer(policies))
 
     return decorate
 

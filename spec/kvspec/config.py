@@ -9,7 +9,10 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from kvspec.model import Model as Model
+from kvspec.policies import Policies
 
 DEFAULT_PRIORITY = 35
 """Eviction priority of a page whose request or seed names none (R10.2)."""
@@ -60,12 +63,6 @@ class ConfigError(ValueError):
         """An error whose text is ``message``."""
         super().__init__(message)
         self.path = path
-
-
-class Model(BaseModel):
-    """Base of everything that YAML may contain: immutable, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class BufferConfig(Model):
@@ -124,12 +121,13 @@ class LevelConfig(Model):
 
 
 class ManagerConfig(Model):
-    """A cache manager: page size, levels, layers."""
+    """A cache manager: page size, levels, layers, and the policies that are asked for."""
 
     tokens_per_block: int = Field(ge=1)
     levels: tuple[LevelConfig, ...] = Field(min_length=1, strict=False)
     layers: tuple[LayerConfig, ...] = Field(min_length=1, strict=False)
     max_util_for_resume: float = Field(default=1.0, ge=0.0, le=1.0)
+    policy: Policies = Policies()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -128,13 +128,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     names = set(_systems(config)) - {"kvgpu", "kvref"}
     if not names or not _on(config):
         return
+    from kvspec.harness.policies import unusual_policies
     from kvspec.harness.systems import SystemNotFound, find_system, unobserved_by
     from kvspec.harness.unobserved import not_compared
 
+    system = _systems(config)[0]
     try:
         unobserved = unobserved_by(*map(find_system, sorted(names)))
+        policies = unusual_policies(find_system(system))
     except SystemNotFound:  # its scenarios have said so
         return
+    if policies:
+        terminalreporter.write_line(f"kvspec: policies of {system}: {policies}", yellow=True)
     if unobserved:
         terminalreporter.write_line(f"kvspec: not compared: {not_compared(unobserved)}", yellow=True)
 

@@ -73,10 +73,12 @@ class System(Protocol):
     ``capabilities``, a class attribute: the verbs that it can apply, and named features (``async``: submitted work can be held
     up by gates and seen to be pending). A scenario that needs more is skipped, with the reason.
 
-    Two more class attributes may be there. ``unobserved``, a frozenset: parts of an observation that the system cannot show
+    Three more class attributes may be there. ``unobserved``, a frozenset: parts of an observation that the system cannot show
     (``payloads``, ``order``, ``tree``, ``eviction``, ``counters``, ``events``, ``versions``, ``device``, ``staging``); the rest
-    is compared, and every summary says what was not. ``lacks``, called with a scenario: what else it needs that the system
-    cannot do, a short text each. ``kvspec.adapter`` builds all of it from a class with a method per verb.
+    is compared, and every summary says what was not. ``policies``, by the names of ``kvspec.policies``: where the system does
+    otherwise than the rules, and is not wrong; the reference then does the same, and every summary says so. ``lacks``, called
+    with a scenario: what else it needs that the system cannot do, a short text each. ``kvspec.adapter`` builds all of it from a
+    class with a method per verb.
     """
 
     capabilities: frozenset[str]

@@ -18,6 +18,7 @@ from kvspec.audit.still_held import files_left, own_folder, still_held
 from kvspec.audit.workload import Chooser
 from kvspec.config import ManagerConfig
 from kvspec.harness.difference import Failure, Result, Verdict
+from kvspec.harness.policies import with_policies
 from kvspec.harness.replay import Choose, Named, replay_chosen
 from kvspec.language.loader import read_bytes
 from kvspec.observation import Observation
@@ -181,7 +182,7 @@ def try_lifecycle(
     """
     reached = Reached()
     rng = Random(seed)
-    manager = random_manager(rng, profile)
+    manager = with_policies(random_manager(rng, profile), implementation.factory)
     chooser = Chooser(rng, manager, profile)
     left = iter(range(steps))
     ending: list[ops.Operation] | None = None

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvspec.harness.difference import Failure, Kind, Verdict
+from kvspec.harness.policies import settled
 from kvspec.harness.replay import Named, Raised, guarded, replay
 from kvspec.harness.systems import Factory, find_system, lacking, setup_for
 from kvspec.language import load_file
@@ -192,7 +193,7 @@ def check_alone(mutant: Mutant, scenario: Scenario, factory: Factory, options: M
         return None
     faults: tuple[str, ...] = ()
     with mutant.broken():
-        setup = setup_for(scenario, options)
+        setup = setup_for(settled(scenario, factory), options)
         system = guarded(lambda: factory(setup))
         if not isinstance(system, Raised):
             faults = _faults(system, scenario)

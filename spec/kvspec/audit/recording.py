@@ -7,6 +7,7 @@ from typing import Any
 
 from kvspec.audit.emit import inline
 from kvspec.harness.outcomes import counters
+from kvspec.harness.policies import settled
 from kvspec.harness.replay import Raised, guarded
 from kvspec.harness.systems import Factory, lacking, setup_for
 from kvspec.observation import Observation, RequestStatus, RequestView
@@ -54,7 +55,7 @@ def _drafts(scenario: Scenario, factory: Factory, name: str) -> list[list[str]]:
     """For each step the lines that say what came of it."""
     if lack := lacking(scenario, factory):
         raise CannotRecord(f"{scenario.position}: {name} lacks {', '.join(lack)}")
-    built = guarded(lambda: factory(setup_for(scenario, {})))
+    built = guarded(lambda: factory(setup_for(settled(scenario, factory), {})))
     if isinstance(built, Raised):
         raise CannotRecord(f"{scenario.position}: {name} raised while it was built: {built.text}")
     found = []

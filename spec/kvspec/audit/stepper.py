@@ -13,6 +13,7 @@ from kvspec.harness.compare import Comparison, Shared
 from kvspec.harness.difference import Difference, side_names
 from kvspec.harness.memory import BatchMemory, Memory, ReadTarget
 from kvspec.harness.naming import Index
+from kvspec.harness.policies import settled
 from kvspec.harness.replay import Named, Raised, all_differences, guarded
 from kvspec.harness.side import Side
 from kvspec.harness.systems import setup_for, unobserved_by
@@ -71,6 +72,7 @@ class Stepper:
     ) -> None:
         """Build both. ``options``: of the reference, then of the implementation. Raises `Crashed`."""
         self.names = side_names(reference.name, implementation.name)
+        scenario = settled(scenario, implementation.factory)
         self.remembered = Remembered.nothing(scenario, unobserved_by(reference.factory, implementation.factory))
         self.systems: list[System] = []
         for name, named, chosen in zip(self.names, (reference, implementation), options, strict=True):

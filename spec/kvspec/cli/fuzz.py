@@ -118,6 +118,7 @@ def fuzz(
     from kvspec.audit.managers import random_manager
     from kvspec.audit.reached import Reached
     from kvspec.cli.reached import print_states
+    from kvspec.harness.policies import unusual_policies
     from kvspec.system import Setup
 
     must_be_schedule(schedule)
@@ -156,6 +157,8 @@ def fuzz(
         _report(console, one, plan, output)
     for seed, ended in sorted(tally.lost.items()):
         _report_lost(console, seed, ended, plan)
+    if policies := unusual_policies(factory):
+        console.print(f"policies of {system}: {policies}", style="yellow", markup=False)
     states = Reached()
     for seed in sorted(tally.reached):  # in this order whoever was first
         states.add(tally.reached[seed])

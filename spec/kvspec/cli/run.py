@@ -228,7 +228,8 @@ def _show(
     from kvspec.cli.listing import counts, print_results
     from kvspec.harness.html import write_html
     from kvspec.harness.junit import write_junit
-    from kvspec.harness.report import failure_report, plain, reproduce_command
+    from kvspec.harness.policies import unusual_policies
+    from kvspec.harness.report import by_policy, failure_report, plain, reproduce_command
     from kvspec.harness.systems import unobserved_by
     from kvspec.harness.unobserved import not_compared
 
@@ -242,6 +243,11 @@ def _show(
     console.print(counts(results), style="bold red" if reports else "bold green")
     if not quiet:
         console.print(f"{plan.system} against {plan.against}", style="dim", markup=False)
+    policies = unusual_policies(found_system(plan.system))
+    if policies:
+        console.print(f"policies of {plan.system}: {policies}", style="yellow", markup=False)
+    for line in by_policy(results, plan.against):
+        console.print(line, style="yellow", markup=False)
     unobserved = unobserved_by(found_system(plan.system), found_system(plan.against))
     if unobserved:
         console.print(f"not compared: {not_compared(unobserved)}", style="yellow", markup=False)
@@ -257,7 +263,7 @@ def _show(
     option, path = "--junit", junit
     try:
         if junit is not None:
-            write_junit(junit, results, texts)
+            write_junit(junit, results, texts, policies)
         option, path = "--html", html
         if html is not None:
             write_html(html, plan, results, texts)

@@ -75,7 +75,8 @@ class Shared:
     ``writes``: by page of the reference, the closed gates that hold up the last write of its payload, which changes no readiness.
     ``gates``: all gates of ``allowed`` so far. ``contents``: every content that the reference has shown, with no value.
     ``unobserved``: what one of the systems cannot show (see ``kvspec.harness.unobserved``). ``clean``: whether the last
-    comparison found nothing.
+    comparison found nothing. ``loose``: whether the systems follow policies that the scenario does not ask for: what it expects
+    and the reference does not show then is not held against either. ``passed_over``: how often that was so.
     """
 
     manager: ManagerConfig
@@ -90,6 +91,8 @@ class Shared:
     touched_rows: dict[tuple[str, int], int] = field(default_factory=dict)
     unobserved: frozenset[str] = frozenset()
     clean: bool = False
+    loose: bool = False
+    passed_over: int = 0
 
     @classmethod
     def of(cls, manager: ManagerConfig, unobserved: frozenset[str] = frozenset()) -> Shared:

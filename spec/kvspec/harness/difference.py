@@ -111,7 +111,9 @@ class Result:
 
     ``steps``: those carried out. ``device``: of the system under test. ``reason``: why it was skipped; ``lacks``: the same as
     single things that a system cannot do. ``timeline``: of a failure, where it was asked for, what its page over time is told
-    (``kvspec.harness.timeline.page``).
+    (``kvspec.harness.timeline.page``). ``alone``: it asks for policies that the system under test does not have, and the
+    reference alone was held to what it expects. ``passed_over``: how many of its expectations are for other policies than those
+    of the system, so that the system was compared with the reference alone.
     """
 
     name: str
@@ -126,6 +128,8 @@ class Result:
     failure: Failure | None = None
     lacks: tuple[str, ...] = ()
     timeline: str = ""
+    alone: bool = False
+    passed_over: int = 0
 
 
 def side_names(reference: str, implementation: str) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from kvspec.harness.difference import Result, Verdict
-from kvspec.harness.report import path_text, reproduce_command
+from kvspec.harness.policies import unusual_policies
+from kvspec.harness.report import by_policy, path_text, reproduce_command
 from kvspec.harness.runner import Plan
 from kvspec.harness.systems import find_system, unobserved_by
 from kvspec.harness.timeline.page import assets, environment, rule_sections
@@ -90,6 +91,8 @@ def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mappi
         covered=sum(one.state in ("passed", "failed") for rules in sections.values() for one in rules),
         rules=sum(map(len, sections.values())),
         not_compared=not_compared(unobserved_by(find_system(plan.system), find_system(plan.against))),
+        policies=unusual_policies(find_system(plan.system)),
+        by_policy=list(by_policy(results, plan.against)),
         version=metadata.version("kvspec"),
         when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         path_text=path_text,

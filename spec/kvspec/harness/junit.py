@@ -12,10 +12,11 @@ from kvspec.harness.difference import Result, Verdict
 _FORBIDDEN = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
-def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str]) -> None:
+def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str], policies: str = "") -> None:
     """Write a JUnit XML file.
 
     :param reports: by the place of a failed result in ``results``, its report as plain text.
+    :param policies: those of the system under test that are not the defaults, for the reader.
     :raises OSError: the file cannot be written.
     """
     counts = {verdict: sum(result.verdict is verdict for result in results) for verdict in Verdict}
@@ -28,6 +29,8 @@ def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str
         skipped=str(counts[Verdict.SKIPPED]),
         time=f"{sum(result.seconds for result in results):.3f}",
     )
+    if policies:
+        ET.SubElement(ET.SubElement(suite, "properties"), "property", name="policies", value=_clean(policies))
     for number, result in enumerate(results):
         case = ET.SubElement(
             suite,

@@ -17,6 +17,7 @@ from kvspec.harness.expectations import compare_expectations
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, PageKey, page_name
 from kvspec.harness.outcomes import compare_outcomes
+from kvspec.harness.policies import lacking_policies, not_asked, settled
 from kvspec.harness.side import Side
 from kvspec.harness.state import compare_state
 from kvspec.harness.systems import Factory, device_of, lacking, setup_for, unobserved_by
@@ -77,7 +78,8 @@ def replay(
     """Replay a scenario through both systems and compare after every step.
 
     Stops at the first step with a difference and collects all differences of that step, or where a device cannot go on
-    (``DeviceLimit``). Never raises for anything that a system does.
+    (``DeviceLimit``). Never raises for anything that a system does. Where the implementation lacks nothing but policies that
+    the scenario asks for, the reference alone is held to what it expects.
 
     :param options: handed to both systems in their ``Setup``.
     :param look: called after each step that held.
@@ -86,17 +88,39 @@ def replay(
     """
     start = time.perf_counter()
     run = _Replay(scenario, implementation, reference, options or {}, look, watch)
-    asked = {named.name: guarded(lambda n=named: lacking(scenario, n.factory)) for named in (reference, implementation)}  # type: ignore[misc]
+    asked = {named.name: guarded(lambda n=named: lacking(run.scenario, n.factory)) for named in (reference, implementation)}  # type: ignore[misc]
     lacks = {name: answer for name, answer in asked.items() if not isinstance(answer, Raised)}
     if len(lacks) < len(asked):
         return _result(scenario, Verdict.FAILED, 0, start, failure=run.not_asked([*asked.values()]))
     if any(lacks.values()):
-        reason = "; ".join(f"{name} lacks {', '.join(lack)}" for name, lack in lacks.items() if lack)
-        things = tuple(dict.fromkeys(thing for lack in lacks.values() for thing in lack))
-        return replace(_result(scenario, Verdict.SKIPPED, 0, start, reason=reason), lacks=things)
+        skipped = replace(_result(scenario, Verdict.SKIPPED, 0, start, reason=said_lacks(lacks)), lacks=all_lacks(lacks))
+        missing = lacks[implementation.name]
+        if missing and not lacks[reference.name] and missing == lacking_policies(scenario, implementation.factory):
+            return _alone(skipped, scenario, reference, options or {}, timeout)
+        return skipped
     if not scenario.steps:
         return _result(scenario, Verdict.FAILED, 0, start, failure=_nothing(scenario))
     return run.through(run.steps, start, timeout)
+
+
+def _alone(skipped: Result, scenario: Scenario, reference: Named, options: Mapping[str, str], timeout: float) -> Result:
+    """Hold the reference alone to a scenario that asks for policies which the implementation does not have."""
+    run = _Replay(scenario, reference, reference, options, None, None)
+    result = run.through(run.steps, time.perf_counter(), timeout)
+    if result.verdict is not Verdict.PASSED:
+        return result
+    reason = f"{skipped.reason}; {reference.name} alone does what is expected"
+    return replace(skipped, reason=reason, alone=True, steps=result.steps, seconds=result.seconds)
+
+
+def said_lacks(lacks: Mapping[str, Sequence[str]]) -> str:
+    """What systems lack, by their names, for the reader."""
+    return "; ".join(f"{name} lacks {', '.join(lack)}" for name, lack in lacks.items() if lack)
+
+
+def all_lacks(lacks: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The same as single things."""
+    return tuple(dict.fromkeys(thing for lack in lacks.values() for thing in lack))
 
 
 def replay_chosen(
@@ -135,7 +159,8 @@ class _Replay:
         look: Look | None,
         watch: Watch | None,
     ) -> None:
-        self.scenario = scenario
+        own = guarded(lambda: settled(scenario, implementation.factory))  # what it raises, it raises again when it is asked
+        self.scenario = scenario if isinstance(own, Raised) else own
         self.names = side_names(reference.name, implementation.name)
         self.factories = (reference.factory, implementation.factory)
         self.options = options
@@ -150,6 +175,7 @@ class _Replay:
         self.memories = (Memory(groups), Memory(groups))
         self.indexes: tuple[Index | None, Index | None] = (None, None)
         self.shared = Shared.of(scenario.manager, unobserved_by(*self.factories))
+        self.shared.loose = not isinstance(own, Raised) and bool(not_asked(scenario, implementation.factory))
         self.touched: tuple[dict[PageKey, int], dict[tuple[str, int], int]] = ({}, {})
         self.taken: list[Step] = []
         self.agree = False
@@ -163,7 +189,8 @@ class _Replay:
         if failure is None and self.limit:
             return _result(self.scenario, Verdict.SKIPPED, self.done, start, reason=self.limit)  # no device has checked it
         verdict = Verdict.PASSED if failure is None else Verdict.FAILED
-        return _result(self.scenario, verdict, self.done, start, device=self.device, failure=failure)
+        result = _result(self.scenario, verdict, self.done, start, device=self.device, failure=failure)
+        return replace(result, passed_over=self.shared.passed_over)
 
     def not_asked(self, answers: Sequence[object]) -> Failure:
         """A system raised when it was asked what it cannot do. ``answers``: of each system."""

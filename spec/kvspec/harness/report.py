@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from kvspec.harness.difference import Difference, Failure, Kind, Result, side_names
+from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, side_names
 from kvspec.suite import suite_name
 
 MAX_DIFFERENCES = 12
@@ -172,3 +172,12 @@ def summary(results: Sequence[Result]) -> str:
     for result in results:
         counts[result.verdict.value] = counts.get(result.verdict.value, 0) + 1
     return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in ("passed", "failed", "skipped"))
+
+
+def by_policy(results: Sequence[Result], against: str) -> Iterator[str]:
+    """What was checked otherwise, since a scenario and the system follow different policies. ``against``: the reference."""
+    if alone := sum(result.alone for result in results):
+        yield f"{alone} of the skipped ask for policies that the system does not have: {against} alone does what they expect"
+    if loose := [result for result in results if result.passed_over and result.verdict is Verdict.PASSED]:
+        count = sum(result.passed_over for result in loose)
+        yield f"{count} expectations in {len(loose)} scenarios are for other policies: there it was compared with {against} alone"

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeAlias, cast
 
+from kvspec.harness.policies import lacking_policies, offer_of
 from kvspec.harness.unobserved import NOTHING, AspectError, checked_aspects
 from kvspec.ops import VERBS
+from kvspec.policies import PolicyError
 from kvspec.scenario import Scenario
 from kvspec.system import Setup, System
 
@@ -56,7 +58,8 @@ def find_system(name: str) -> Factory:
         raise SystemNotFound(f"system {name!r}: {point.value} has no class attribute 'capabilities' (a frozenset of text)")
     try:
         checked_aspects(getattr(found, "unobserved", NOTHING))
-    except AspectError as error:
+        offer_of(found)
+    except (AspectError, PolicyError) as error:
         raise SystemNotFound(f"system {name!r}: {error}") from None
     return cast(Factory, found)
 
@@ -72,7 +75,7 @@ def unobserved_by(*factories: Factory) -> frozenset[str]:
 
 
 def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
-    """What a scenario needs and the systems of a factory cannot do: verbs, required capabilities, what its ``lacks`` says.
+    """What a scenario needs and the systems of a factory cannot do: verbs, capabilities, policies, what its ``lacks`` says.
 
     Raises whatever its ``lacks`` raises, and ``TypeError`` if that says anything but texts.
     """
@@ -84,7 +87,7 @@ def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
     for reason in more:
         if not isinstance(reason, str):
             raise TypeError(f"what a system lacks is said in texts, this is {reason!r}")
-    return (*verbs, *named, *more)
+    return (*verbs, *named, *lacking_policies(scenario, factory), *more)
 
 
 def setup_for(scenario: Scenario, options: Mapping[str, str]) -> Setup:

@@ -1,9 +1,11 @@
-"""The keys of a scenario's head and of its manager."""
+"""The keys of a scenario's head and of its manager, the policies among them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from kvspec.policies import POLICIES, value_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,22 @@ MANAGER: Mapping[str, Key] = {
         "max_util_for_resume: 0.75",
         ("R3.5",),
     ),
+    "policy": Key(
+        "manager",
+        "What a system must do where good managers differ, or it skips the scenario; what is left out is as the system does it.",
+        "policy: {match: block}",
+        ("R14.1",),
+    ),
+}
+
+POLICY: Mapping[str, Key] = {
+    name: Key(
+        "policy",
+        f"{policy.text} " + "; ".join(f"{value_text(value)}: {text}" for value, text in policy.values.items()) + ".",
+        f"{name}: {value_text(list(policy.values)[-1])}",
+        policy.rules,
+    )
+    for name, policy in POLICIES.items()
 }
 
 LEVEL: Mapping[str, Key] = {
@@ -112,6 +130,7 @@ BUFFER: Mapping[str, Key] = {
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "Document": HEAD,
     "ManagerConfig": MANAGER,
+    "Policies": POLICY,
     "LevelConfig": LEVEL,
     "LayerConfig": LAYER,
     "BufferConfig": BUFFER,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvspec.ops import VERBS as MODELS
-from kvspec.words.document import BUFFER, HEAD, LAYER, LEVEL, MANAGER, STEP, Key
+from kvspec.words.document import BUFFER, HEAD, LAYER, LEVEL, MANAGER, POLICY, STEP, Key
 from kvspec.words.expectations import EXPECTATIONS
 from kvspec.words.terms import OTHER_WORDS, TERMS
 from kvspec.words.verbs import VERBS
@@ -74,6 +74,7 @@ _KEYS: Mapping[str, Mapping[str, Key]] = {
     "scenario": HEAD,
     "step": STEP,
     "manager": MANAGER,
+    "policy": POLICY,
     "level": LEVEL,
     "layer": LAYER,
     "buffer": BUFFER,

@@ -10,6 +10,7 @@ from kvspec.harness.compare import Comparison
 from kvspec.harness.difference import Difference
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, page_name
+from kvspec.harness.policies import settled
 from kvspec.harness.replay import Raised, guarded
 from kvspec.harness.side import Side
 from kvspec.harness.systems import Factory, setup_for
@@ -147,7 +148,7 @@ def walk(scenario: Scenario, name: str, factory: Factory, options: Mapping[str, 
 
     :returns: what the system raised, and where, if it raised anything; else nothing.
     """
-    system = guarded(lambda: factory(setup_for(scenario, options)))
+    system = guarded(lambda: factory(setup_for(settled(scenario, factory), options)))
     if isinstance(system, Raised):
         return f"raised while it was built: {system.text}"
     memory = Memory(tuple(group_shapes(scenario.manager)))

@@ -1,0 +1,13 @@
+"""Where good managers differ (R14.1): each module says what the values of one policy mean, and is asked at one place."""
+
+from __future__ import annotations
+
+from kvspec.policies import Offer, checked_offer
+
+OFFERED: Offer = checked_offer(
+    {
+        "match": ("token", "block"),
+        "partial_blocks": ("kept", "none"),
+    }
+)
+"""The values that the reference can be told to follow."""
