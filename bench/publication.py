@@ -13,7 +13,7 @@ from kvgpu.batch.publication import publication
 from kvgpu.device.api import Device, Memory, Stream
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request
-from kvgpu.requests.row_words import View
+from kvgpu.requests.row_entries import RequestEntries
 from kvgpu.upload.packing.packer import Packer
 from kvspec.config import BufferConfig, LayerConfig, LevelConfig, LevelKind, ManagerConfig
 
@@ -86,7 +86,7 @@ def decoding_batch(device: Device, rows: int, groups: int, blocks: int, scattere
 def forget_shown(requests: Sequence[Request]) -> None:
     """As if nothing were known of what the rows of these show: the next publication writes every block."""
     for request in requests:
-        request.display._since = [None] * len(request.display._since)
+        request.tracker._since = [None] * len(request.tracker._since)
 
 
 def measure(
@@ -116,7 +116,7 @@ def measure(
         members = list(batch.members)[:dirty]
         numbers = np.arange(dirty, dtype=np.int32)
         staging = device.allocate("pinned", batch.tables.staging_nbytes, "assembled before")
-        before: list[View | None] = [None] * dirty if whole else batch._views[:dirty]
+        before: list[RequestEntries | None] = [None] * dirty if whole else batch._entries[:dirty]
 
         def step(members: list[Request | None] = members) -> None:
             for member in members:
@@ -127,7 +127,7 @@ def measure(
             step()
 
         def assemble(
-            members: list[Request | None] = members, staging: Memory = staging, before: list[View | None] = before
+            members: list[Request | None] = members, staging: Memory = staging, before: list[RequestEntries | None] = before
         ) -> Packer:
             packer = Packer(staging.host_array(), batch.tables.form, len(members) * groups, blocks)
             publication(range(len(members)), members, groups, before, manager.fences, packer)
@@ -138,7 +138,7 @@ def measure(
         assert packed.work == int(not whole)
 
         def ours(staging: Memory = staging, dirty: int = dirty, packed: Packer = packed) -> None:
-            batch.tables._scatter(stream, staging, range(dirty), packed.room, packed.work, (), "bench")
+            batch.tables._scatter(stream, staging, range(dirty), packed.entries, packed.work, (), "bench")
             device.record(stream, "bench")
 
         def make_dirty(members: list[Request | None] = members, whole: bool = whole, step: Callable[[], None] = step) -> None:

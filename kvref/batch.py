@@ -9,10 +9,10 @@ from kvref.state import (
     EMPTY,
     NEVER,
     Batch,
+    Entries,
     Request,
     State,
     Upload,
-    Words,
     batch_of,
     fresh,
     put_request,
@@ -33,7 +33,7 @@ def make_batch(state: State, op: ops.MakeBatch) -> tuple[State, None]:
         raise logic(f"batch {op.name!r} is open: close it first, or choose another name")
     gone = [b.uid for b in state.batches.values() if b.name == op.name and not captured(state, b)]
     state, uid = fresh(replace(state, batches=state.batches.without(*gone)))
-    blank = tuple(words_of(state, None, op.blocks) for _ in range(op.rows))
+    blank = tuple(entries_of(state, None, op.blocks) for _ in range(op.rows))
     batch = Batch(uid, op.name, (None,) * op.rows, op.blocks, op.levels, (NEVER,) * op.rows, (Upload(Work(), blank),))
     return put_batch(state, batch), None
 
@@ -43,15 +43,15 @@ def put_batch(state: State, batch: Batch) -> State:
     return replace(state, batches=state.batches.set(batch.uid, batch))
 
 
-def words_of(state: State, r: Request | None, blocks: int) -> tuple[Words, ...]:
-    """R8.4, R8.5: what a row publishes, by attention group: indices, BAD beyond its blocks, and the eligible count."""
-    words: list[Words] = []
+def entries_of(state: State, r: Request | None, blocks: int) -> tuple[Entries, ...]:
+    """R8.4, R8.5: what a row shows, by attention group: indices, BAD beyond its blocks, and the eligible count."""
+    entries: list[Entries] = []
     for g in state.layout.attention:
         s = snapshot(state, r, g.index) if r else None
         indices, levels, count = (s.indices, s.levels, s.eligible) if s else ((), (), 0)
         padding = blocks - len(indices)
-        words.append(Words(indices + (BAD,) * padding, levels + (None,) * padding, count))
-    return tuple(words)
+        entries.append(Entries(indices + (BAD,) * padding, levels + (None,) * padding, count))
+    return tuple(entries)
 
 
 def would_publish(state: State, batch: Batch, row: int) -> int:

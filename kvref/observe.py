@@ -7,7 +7,7 @@ from operator import is_
 from kvref.batch import dirty_rows
 from kvref.eviction import evictable
 from kvref.maps import Map
-from kvref.order import Stream, pending, view
+from kvref.order import Stream, observed, pending
 from kvref.order import Work as Node
 from kvref.queries import since_reset
 from kvref.state import Batch, Key, Page, Read, Request, Snapshot, State, Upload, batch_of, kept, locked, snapshot
@@ -25,7 +25,7 @@ from kvspec.observation import (
     RequestStatus,
     RequestView,
     SnapshotView,
-    TableWords,
+    TableEntries,
     TreeBlockView,
 )
 
@@ -68,7 +68,7 @@ def order(state: State, work: Node) -> Order:
     memo, logs = memo_of(work), logs_of(state.streams)
     known = memo.get(order)
     if known is None or known[0] is not state.gates or not (known[1] is logs or all(map(is_, known[1], logs))):
-        seen = view(work, state.gates, state.streams)
+        seen = observed(work, state.gates, state.streams)
         memo[order] = known = state.gates, logs, seen if known is None or known[2] != seen else known[2]
     found: Order = known[2]
     return found
@@ -146,26 +146,26 @@ def read_view(state: State, read: Read) -> ReadView:
     """A read; it has returned nothing while it is pending."""
     if pending(read.work, state.gates):
         return ReadView(order(state, read.work))
-    return ReadView(order(state, read.work), read.words, read.payload)
+    return ReadView(order(state, read.work), read.entries, read.payload)
 
 
-def table_words(state: State, batch: Batch, upload: Upload) -> dict[str, TableWords]:
+def table_entries(state: State, batch: Batch, upload: Upload) -> dict[str, TableEntries]:
     """R8.1: the tables after an upload, by group; levels where the batch has them."""
     memo = memo_of(upload)
-    if table_words in memo:
-        found: dict[str, TableWords] = memo[table_words]
+    if table_entries in memo:
+        found: dict[str, TableEntries] = memo[table_entries]
         return found
-    memo[table_words] = words = _table_words(state, batch, upload)
-    return words
+    memo[table_entries] = entries = _table_entries(state, batch, upload)
+    return entries
 
 
-def _table_words(state: State, batch: Batch, upload: Upload) -> dict[str, TableWords]:
-    words: dict[str, TableWords] = {}
+def _table_entries(state: State, batch: Batch, upload: Upload) -> dict[str, TableEntries]:
+    entries: dict[str, TableEntries] = {}
     for i, g in enumerate(state.layout.attention):
         levels = tuple(tuple(-1 if at is None else int(at) for at in row[i].levels) for row in upload.rows)
         indices = tuple(row[i].indices for row in upload.rows)
-        words[g.name] = TableWords(indices, tuple(row[i].eligible for row in upload.rows), levels if batch.levels else None)
-    return words
+        entries[g.name] = TableEntries(indices, tuple(row[i].eligible for row in upload.rows), levels if batch.levels else None)
+    return entries
 
 
 def batch_view(state: State, batch: Batch) -> BatchView:
@@ -175,8 +175,8 @@ def batch_view(state: State, batch: Batch) -> BatchView:
         rows=batch.rows,
         blocks=batch.blocks,
         dirty_rows=dirty_rows(state, batch),
-        published=table_words(state, batch, batch.uploads[-1]),
-        device=table_words(state, batch, run[-1]),
+        published=table_entries(state, batch, batch.uploads[-1]),
+        device=table_entries(state, batch, run[-1]),
         upload=order(state, batch.uploads[-1].work),
         staging=batch.staging,
     )

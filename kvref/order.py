@@ -53,7 +53,7 @@ def pending(work: Work, closed: Map[str, int]) -> bool:
     return bool(work.gates) and any(gate in work.gates for gate in closed.values())
 
 
-def view(work: Work, closed: Map[str, int], streams: Map[str, Stream]) -> Order:
+def observed(work: Work, closed: Map[str, int], streams: Map[str, Stream]) -> Order:
     """The work as it is observed: labels of closed gates; by stream, the last step all of whose items it runs after."""
     after: dict[str, int] = {}
     for name, item in work.after.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kvref.acting import fits, must_fit, part
-from kvref.batch import dirty_rows, need_published, no_capture, put_batch, words_of, would_publish
+from kvref.batch import dirty_rows, entries_of, need_published, no_capture, put_batch, would_publish
 from kvref.copies import refuses
 from kvref.failure import Failure, invalid
 from kvref.growth import check_ended, check_values, resized
@@ -81,7 +81,7 @@ def upload(state: State, batch: Batch, rows: tuple[int, ...], stream: str) -> St
     published = list(batch.published)
     for row in rows:
         name = batch.rows[row]
-        table[row] = words_of(state, state.requests[name] if name is not None else None, batch.blocks)
+        table[row] = entries_of(state, state.requests[name] if name is not None else None, batch.blocks)
         published[row] = would_publish(state, batch, row)
     for _, r in members:
         state = put_request(state, replace(r, acknowledged=r.version))

@@ -98,8 +98,8 @@ def named_slots(state: State, batch: Batch) -> list[tuple[PoolGroup, int]]:
     """The slots that the published tables name, each once."""
     named: dict[tuple[PoolGroup, int], None] = {}
     for row in batch.uploads[-1].rows:
-        for g, words in zip(state.layout.attention, row, strict=True):
-            for index, level in zip(words.indices, words.levels, strict=True):
+        for g, shown in zip(state.layout.attention, row, strict=True):
+            for index, level in zip(shown.indices, shown.levels, strict=True):
                 if level is not None:
                     named[state.layout.pool_group(level, g.index), index] = None
     return list(named)

@@ -71,7 +71,7 @@ class Request:
     """A request (section 3). ``tokens``: the committed ones. ``path``: the tree blocks of its whole committed blocks.
 
     ``pages``: every page that it locks or holds. ``prompt``: tokens of the prompt. ``resumed``: had its first resume.
-    ``shown``: what it showed when its version was made (R6.4). ``beams``: whether `set_beam_width` was called.
+    ``versioned``: what its version stands for (R6.4). ``beams``: whether `set_beam_width` was called.
     ``ended``: committing is over; ``terminal``: by `end` (R3.9). ``closed_with``: how many tokens were committed when it was
     closed; the tokens themselves are not kept then, nor is anything else that it does not answer any more (R3.10).
     """
@@ -96,7 +96,7 @@ class Request:
     resumed: bool = False
     version: int = 0
     acknowledged: int | None = None
-    shown: object = None
+    versioned: object = None
     closed_with: int | None = None
 
     @property
@@ -137,8 +137,8 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Words:
-    """What a row publishes for one group: index and level of each block of the table, and the eligible count (R8.4)."""
+class Entries:
+    """What a row shows in one group: index and level of each block of the table, and the eligible count (R8.4)."""
 
     indices: tuple[int, ...]
     levels: tuple[Level | None, ...]
@@ -150,7 +150,7 @@ class Upload:
     """A publication: its work, and the tables after it, by row and then by attention group."""
 
     work: Work
-    rows: tuple[tuple[Words, ...], ...]
+    rows: tuple[tuple[Entries, ...], ...]
 
 
 NEVER, EMPTY = -1, 0
@@ -181,7 +181,7 @@ class Read:
     """A device read: its work, and what it returns when it has run."""
 
     work: Work
-    words: tuple[tuple[int, ...], ...] | None = None
+    entries: tuple[tuple[int, ...], ...] | None = None
     payload: Content | None = None
 
 

@@ -6,7 +6,7 @@ from kvref.state import Request, State, eligible_count, fresh, mapped, put_reque
 from kvref.values import replace
 
 
-def shown(state: State, r: Request) -> object:
+def versioned(state: State, r: Request) -> object:
     """R6.4: what of a request makes a version: status, phase, row, the blocks' indices, levels and readiness, eligible counts."""
     attention = state.layout.attention
     pages = {k: (p.slot, p.level, p.move) for k, p in mapped(state, r).items()} if r.active else {}
@@ -20,8 +20,8 @@ def settle(state: State) -> State:
     rebased, or a row bound.
     """
     for r in state.requests.values():
-        now = shown(state, r)
-        if now != r.shown or r.name in state.trace.newer:
+        now = versioned(state, r)
+        if now != r.versioned or r.name in state.trace.newer:
             state, version = fresh(state)
-            state = put_request(state, replace(state.requests[r.name], version=version, shown=now))
+            state = put_request(state, replace(state.requests[r.name], version=version, versioned=now))
     return replace(state, trace=replace(state.trace, newer=frozenset()))

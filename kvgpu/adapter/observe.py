@@ -120,11 +120,11 @@ class _Look:
         for (level, pool_group), there in pools.items():
             found = self._manager.payloads_now(level, pool_group, [info.slot for info in there])
             payloads.update(zip([info.page for info in there], found, strict=True))
-        before, now = self._run.shown, {}
+        before, now = self._run.seen, {}
         for info in infos:
-            facts = info, payloads.get(info.page), self._order(info.ready)
+            read = info, payloads.get(info.page), self._order(info.ready)
             known = before.get(info.page)
-            now[info.page] = known if known is not None and known[0] == facts else (facts, self._page(*facts))
+            now[info.page] = known if known is not None and known[0] == read else (read, self._page(*read))
         before.clear()
         before.update(now)
         return tuple([view for _, view in now.values()])
@@ -174,6 +174,6 @@ class _Look:
             return ReadView(order)
         return ReadView(
             order,
-            None if read.table is None else read.table.words(),
+            None if read.table is None else read.table.entries(),
             None if read.page is None else read.page.payload(),
         )

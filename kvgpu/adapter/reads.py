@@ -13,7 +13,7 @@ from kvgpu.device import api
 from kvgpu.device.api import Access, Device, Event, Memory, Position, Stream
 from kvgpu.errors import LogicError
 
-Words = tuple[tuple[int, ...], ...]
+Rows = tuple[tuple[int, ...], ...]
 
 
 class PageBytes(Protocol):
@@ -37,7 +37,7 @@ class TableResult:
         """How the ordering check names the memory."""
         return ("read", self.number)
 
-    def words(self) -> Words:
+    def entries(self) -> Rows:
         """The rows, once the read has run."""
         array = self.memory.host_array()[: 4 * self.shape[0] * self.shape[1]].view(np.int32).reshape(self.shape)
         return tuple(tuple(row) for row in array.tolist())

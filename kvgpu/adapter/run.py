@@ -17,13 +17,13 @@ from kvspec.observation import Order, PageView
 from kvspec.ops import Operation
 from kvspec.system import Value
 
-Shown: TypeAlias = tuple[tuple[PageInfo, bytes | None, Order], PageView]
+SeenPage: TypeAlias = tuple[tuple[PageInfo, bytes | None, Order], PageView]
 """A page as it was seen last, all that is read of it, and its view: the same one as long as it reads the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a handler of operations gets. ``shown``: what was seen last of every page, by its number."""
+    """What a handler of operations gets. ``seen``: what was seen last of every page, by its number."""
 
     manager: Manager
     device: Device
@@ -32,7 +32,7 @@ class Run:
     marks: StepMarks
     payloads: Payloads
     reader: Reader
-    shown: dict[int, Shown] = field(default_factory=dict)
+    seen: dict[int, SeenPage] = field(default_factory=dict)
 
 
 Handler: TypeAlias = Callable[[Run, Any], Value]

@@ -13,7 +13,7 @@ from kvgpu.device.api import Event, Stream
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.manager import Manager
 from kvgpu.requests.request import Request
-from kvgpu.requests.row_words import RowWords, View
+from kvgpu.requests.row_entries import RequestEntries, RowEntries
 from kvgpu.storage.fences import Point
 from kvgpu.upload.table_layout import TableLayout
 
@@ -54,7 +54,7 @@ class Batch:
         self._members: list[Request | None] = [None] * rows
         self._written: list[int] = [NEVER] * rows
         self._lengths, self._countable = [0] * rows, [0] * rows
-        self._views: list[View | None] = [None] * rows
+        self._entries: list[RequestEntries | None] = [None] * rows
         self._open = True
         with manager.exclusive():
             self.tables = Tables(manager, name, TableLayout(len(self.groups), rows, blocks, levels))
@@ -120,7 +120,7 @@ class Batch:
             for member in self._members:
                 if member is not None:
                     self._manager.inside.leave(member)
-            self._members, self._views = [None] * self.rows, [None] * self.rows
+            self._members, self._entries = [None] * self.rows, [None] * self.rows
             self.tables.free()
 
     def _row_for(self, request: Request, row: int | None) -> int:
@@ -237,11 +237,11 @@ class Batch:
 
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
         members = [self._members[row] for row in rows]
-        before = [self._views[row] for row in rows]
+        before = [self._entries[row] for row in rows]
         fences, groups = self._manager.fences, len(self.groups)
         shows = self.tables.publish(stream, rows, lambda packer: publication(rows, members, groups, before, fences, packer))
-        for row, member, length, countable, view in zip(rows, members, *shows, strict=True):
-            self._lengths[row], self._countable[row], self._views[row] = length, countable, view
+        for row, member, length, countable, entries in zip(rows, members, *shows, strict=True):
+            self._lengths[row], self._countable[row], self._entries[row] = length, countable, entries
             self._written[row] = EMPTY if member is None else member.version
             if member is not None:
                 member.acknowledged = member.version
@@ -263,7 +263,7 @@ class Batch:
                 if member is not None and member.active:
                     assert member.stream is not None
                     manager.inside.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
-            rows = [words for row in range(self.rows) if (words := self.row_words(row)) is not None]
+            rows = [entries for row in range(self.rows) if (entries := self.row_entries(row)) is not None]
             members = [member for member in self._members if member is not None]
             manager.inside.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
 
@@ -297,7 +297,7 @@ class Batch:
 
     # ---- for observers -----------------------------------------------------------------------------------------------
 
-    def row_words(self, row: int) -> RowWords | None:
+    def row_entries(self, row: int) -> RowEntries | None:
         """What a row last published; ``None``: nothing yet."""
-        view = self._views[row]
-        return None if view is None else RowWords(self._lengths[row], self._countable[row], view)
+        entries = self._entries[row]
+        return None if entries is None else RowEntries(self._lengths[row], self._countable[row], entries)

@@ -1,4 +1,4 @@
-"""What one publication says: views of what the members show (R8.4).
+"""What one publication says: the entries that the dirty rows show (R8.4).
 
 A row that shows what it did, but for a few blocks, is written by those blocks alone: a decode step changes one in thousands.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvgpu.requests.request import Request
-from kvgpu.requests.row_words import Moved, Rows, View, empty_view
+from kvgpu.requests.row_entries import ChangedBlocks, RequestEntries, Rows, no_entries
 from kvgpu.storage.fences import Fence, FenceTable, Point
 from kvgpu.upload.packing.packer import Packer
 
@@ -28,7 +28,7 @@ def publication(
     rows: Sequence[int],
     members: Sequence[Request | None],
     groups: int,
-    before: Sequence[View | None],
+    before: Sequence[RequestEntries | None],
     fences: FenceTable,
     packer: Packer,
 ) -> Publication:
@@ -36,27 +36,27 @@ def publication(
 
     ``members``, ``before``: who is in each of the rows, and what that row shows so far; ``None`` for nobody and nothing.
     """
-    empty, unknown = empty_view(groups), (None,) * groups
+    empty, unknown = no_entries(groups), (None,) * groups
     lengths: list[int] = []
     countable: list[int] = []
-    views: list[View] = []
-    changes: list[Moved | None] = []
+    entries: list[RequestEntries] = []
+    changes: list[ChangedBlocks | None] = []
     ready: list[Point] = []
     for first in range(0, len(rows), PART):
         part = slice(first, first + PART)
         for member, old in zip(members[part], before[part], strict=True):
             if member is None:
-                views.append(empty)
+                entries.append(empty)
                 lengths.append(0)
                 countable.append(0)
                 changes += unknown
             else:
-                view, moved = member.show(fences, old)
-                views.append(view)
+                shown, changed = member.show(fences, old)
+                entries.append(shown)
                 lengths.append(member.blocks)
                 countable.append(member.most_eligible())
-                changes += moved
-                ready += view.ready
-        packer.add(rows[part], Rows(lengths[part], countable[part], views[part]), changes)
+                changes += changed
+                ready += shown.ready
+        packer.add(rows[part], Rows(lengths[part], countable[part], entries[part]), changes)
         changes = []
-    return Publication(Rows(lengths, countable, views), Fence(ready).points)
+    return Publication(Rows(lengths, countable, entries), Fence(ready).points)

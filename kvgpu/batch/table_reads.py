@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from kvgpu.config import Layout
-from kvgpu.requests.row_words import RowWords
+from kvgpu.requests.row_entries import RowEntries
 from kvgpu.runs import Int32
 
 
-def named_slots(layout: Layout, groups: Sequence[int], rows: Iterable[RowWords]) -> Iterator[tuple[int, int, Int32]]:
+def named_slots(layout: Layout, groups: Sequence[int], rows: Iterable[RowEntries]) -> Iterator[tuple[int, int, Int32]]:
     """Every slot that the given rows name, once: (level, pool group, slot numbers).
 
     ``groups``: the layer groups of the tables, in their order.
     """
     found: dict[tuple[int, int], list[Int32]] = {}
-    for words in rows:
+    for row in rows:
         for number, group in enumerate(groups):
-            slots, levels, _ = words.group(number)
+            slots, levels, _ = row.group(number)
             for level, pool_group in enumerate(layout.groups[group].pool_groups):
                 here = slots[levels == level]
                 if here.size:

@@ -12,7 +12,7 @@ from kvgpu.batch.publication import Publication
 from kvgpu.device.api import Access, DeviceError, Event, Memory, Stream
 from kvgpu.errors import CopyFailed
 from kvgpu.manager import Manager
-from kvgpu.requests.row_words import Rows
+from kvgpu.requests.row_entries import Rows
 from kvgpu.storage.fences import Fence, Point
 from kvgpu.upload.packing.form import NARROW_SLOTS, ROW, PackedForm, padded
 from kvgpu.upload.packing.packer import Packer, prepare
@@ -129,7 +129,7 @@ class Tables:
             self._refused = Fence((*self._refused.points, queued))
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused after it was queued (R8.6)")
         reads = self._staging.read_access(buffer)
-        self._scatter(stream, buffer.memory, rows, packer.room, packer.work, (reads,), "R8.4 publication: upload and scatter")
+        self._scatter(stream, buffer.memory, rows, packer.entries, packer.work, (reads,), "R8.4 publication: upload and scatter")
         self._staging.submitted(buffer, stream)
         self.published = manager.inside.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.

@@ -114,7 +114,7 @@ class Room:
 
     def _is_pinned(self, page: int) -> bool:
         if self._pin_mask is None or page >= len(self._pin_mask):
-            self._pin_mask = np.zeros(self._journal.core.pages.room, dtype=np.bool_)
+            self._pin_mask = np.zeros(self._journal.core.pages.size, dtype=np.bool_)
             for numbers in self._pinned:
                 self._pin_mask[numbers] = True
         return bool(self._pin_mask[page])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.requests.display import Display
+from kvgpu.requests.entries_tracker import EntriesTracker
 from kvgpu.requests.readiness import Readiness
-from kvgpu.requests.row_words import Moved
+from kvgpu.requests.row_entries import ChangedBlocks
 from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_PAGE, PageTable
@@ -15,53 +15,53 @@ from kvspec.observation import BAD
 
 
 class GroupBlocks:
-    """The pages of one request in one layer group: int32 ``page``, bool ``locked`` and ``kept``, ``[beams, room]`` each.
+    """The pages of one request in one layer group: int32 ``page``, bool ``locked`` and ``kept``, ``[beams, columns]`` each.
 
     A page that is not locked is held (R2.2): its index is BAD. ``kept``: it is stale and held until it is committed or
     committing ends (R3.7). Columns beyond the request's blocks hold ``NO_PAGE``.
 
-    ``display``, ``place``: beam row 0 is what the request shows in the ``place``-th group of it.
+    ``tracker`` is told what beam row 0 shows, which is what the request shows in table ``number``.
     """
 
-    __slots__ = ("_display", "_index", "_level", "_on_host", "_place", "_readiness", "_view_valid", "kept", "locked", "page")
+    __slots__ = ("_entries_valid", "_index", "_level", "_number", "_on_host", "_readiness", "_tracker", "kept", "locked", "page")
 
-    def __init__(self, display: Display, place: int) -> None:
+    def __init__(self, tracker: EntriesTracker, number: int) -> None:
         """No blocks."""
-        self._display, self._place = display, place
+        self._tracker, self._number = tracker, number
         self.page: Int32 = np.full((1, 8), NO_PAGE, dtype=np.int32)
         self.locked: npt.NDArray[np.bool_] = np.zeros((1, 8), dtype=np.bool_)
         self.kept: npt.NDArray[np.bool_] = np.zeros((1, 8), dtype=np.bool_)
         self._index: list[Int32] = [np.full(8, BAD, dtype=np.int32)]
         self._level: list[Int8] = [np.full(8, BAD, dtype=np.int8)]
-        self._view_valid = [True]
+        self._entries_valid = [True]
         self._on_host: int | None = 0
         self._readiness = Readiness()
 
     def reserve(self, blocks: int, beams: int) -> None:
-        """Make room for more blocks or beam rows."""
-        rows, room = self.page.shape
-        if blocks <= room and beams <= rows:
+        """Make space for more blocks or beam rows."""
+        rows, columns = self.page.shape
+        if blocks <= columns and beams <= rows:
             return
-        new_room = room if blocks <= room else max(blocks, 2 * room)
-        page = np.full((max(rows, beams), new_room), NO_PAGE, dtype=np.int32)
+        new_columns = columns if blocks <= columns else max(blocks, 2 * columns)
+        page = np.full((max(rows, beams), new_columns), NO_PAGE, dtype=np.int32)
         locked, kept = np.zeros(page.shape, dtype=np.bool_), np.zeros(page.shape, dtype=np.bool_)
-        page[:rows, :room], locked[:rows, :room], kept[:rows, :room] = self.page, self.locked, self.kept
+        page[:rows, :columns], locked[:rows, :columns], kept[:rows, :columns] = self.page, self.locked, self.kept
         self.page, self.locked, self.kept = page, locked, kept
-        self._index = [np.full(new_room, BAD, dtype=np.int32) for _ in range(page.shape[0])]
-        self._level = [np.full(new_room, BAD, dtype=np.int8) for _ in range(page.shape[0])]
-        self._view_valid = [False] * page.shape[0]
+        self._index = [np.full(new_columns, BAD, dtype=np.int32) for _ in range(page.shape[0])]
+        self._level = [np.full(new_columns, BAD, dtype=np.int8) for _ in range(page.shape[0])]
+        self._entries_valid = [False] * page.shape[0]
         self._on_host = None
         self.readiness_changed()
 
     def changed(self) -> None:
-        """What the views show, and what they wait for, must be worked out anew."""
-        self._view_valid = [False] * len(self._view_valid)
+        """The entries, and what they wait for, must be worked out anew."""
+        self._entries_valid = [False] * len(self._entries_valid)
         self._on_host = None
         self.readiness_changed()
 
     def readiness_changed(self) -> None:
         """What mapped pages wait for must be worked out anew."""
-        self._display.forget(self._place)
+        self._tracker.forget(self._number)
         self._readiness.forget()
 
     def moved(
@@ -75,7 +75,7 @@ class GroupBlocks:
         was: Int32,
         ready: int,
     ) -> None:
-        """Pages moved, and those of them that are locked here are in beam row 0: keep what is known in step, at their cost alone.
+        """Pages moved, and those of them that are locked here are in beam row 0. What is known of the others is not looked at.
 
         ``was``: the fence of each before; ``ready``: that of all now.
         """
@@ -84,14 +84,14 @@ class GroupBlocks:
         blocks, slots, was = blocks[mine], slots[mine], was[mine]
         if not blocks.size:
             return
-        self._display.forget(self._place)
+        self._tracker.forget(self._number)
         self._readiness.moved(fences, was, ready)
-        if not self._view_valid[0]:
+        if not self._entries_valid[0]:
             return
-        self._index[0], self._level[0] = self._display.to_change(self._place, self._index[0], self._level[0])
+        self._index[0], self._level[0] = self._tracker.to_change(self._number, self._index[0], self._level[0])
         self._index[0][blocks] = slots
         self._level[0][blocks] = level
-        self._display.moved(self._place, Moved(blocks, slots), len(self._index[0]))
+        self._tracker.blocks_changed(self._number, ChangedBlocks(blocks, slots), len(self._index[0]))
         if self._on_host is not None:
             first = int(blocks.min())
             if level != 1:
@@ -99,30 +99,30 @@ class GroupBlocks:
             elif first <= self._on_host:
                 self._on_host += _leading_ones(self._level[0][self._on_host :])
             if self._readiness.known:
-                self.display(pages, fences)  # nothing is left to do
+                self.put_entries(pages, fences)  # nothing is left to do
 
-    def view(self, pages: PageTable, beam: int) -> tuple[Int32, Int8]:
+    def entries(self, pages: PageTable, beam: int) -> tuple[Int32, Int8]:
         """Index and level of each column, BAD and -1 where nothing is locked (R6.2)."""
-        if not self._view_valid[beam]:
+        if not self._entries_valid[beam]:
             page, locked = self.page[beam], self.locked[beam]
             self._index[beam] = np.where(locked, pages.slot[page], np.int32(BAD))
             self._level[beam] = np.where(locked, pages.level[page], np.int8(BAD))
-            self._view_valid[beam] = True
+            self._entries_valid[beam] = True
             if beam == 0:
-                self._display.made_anew(self._place, self._index[0], self._level[0])
+                self._tracker.made_anew(self._number, self._index[0], self._level[0])
         return self._index[beam], self._level[beam]
 
-    def display(self, pages: PageTable, fences: FenceTable) -> None:
-        """Put what stands in beam row 0 on the display."""
-        indices, levels = self.view(pages, 0)
-        self._display.put(self._place, indices, levels, self.on_host(pages, 0), self.readiness(pages, fences).points)
+    def put_entries(self, pages: PageTable, fences: FenceTable) -> None:
+        """Tell the tracker what beam row 0 shows."""
+        indices, levels = self.entries(pages, 0)
+        self._tracker.put(self._number, indices, levels, self.on_host(pages, 0), self.readiness(pages, fences).points)
 
     def on_host(self, pages: PageTable, beam: int) -> int:
         """How many leading columns are mapped on the host."""
         if beam:
-            return _leading_ones(self.view(pages, beam)[1])
+            return _leading_ones(self.entries(pages, beam)[1])
         if self._on_host is None:
-            self._on_host = _leading_ones(self.view(pages, 0)[1])
+            self._on_host = _leading_ones(self.entries(pages, 0)[1])
         return self._on_host
 
     def readiness(self, pages: PageTable, fences: FenceTable) -> Fence:

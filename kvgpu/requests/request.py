@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from kvgpu.device.api import Stream
-from kvgpu.requests.display import Display
+from kvgpu.requests.entries_tracker import EntriesTracker
 from kvgpu.requests.group_blocks import GroupBlocks
-from kvgpu.requests.row_words import Moved, View
+from kvgpu.requests.row_entries import ChangedBlocks, RequestEntries
 from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_PAGE, PageTable
@@ -21,7 +21,7 @@ from kvspec.observation import BAD, Phase, RequestStatus
 
 NO_INDICES, NO_LEVELS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8)
 """What a closed request shows (R6.1). Nothing can be written to them."""
-NO_DISPLAY = Display(())
+NO_TRACKER = EntriesTracker(())
 
 
 class Membership(Protocol):
@@ -58,10 +58,10 @@ class Request:
     """A request of one manager. Read it freely under the manager's lock; only the manager changes it.
 
     ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
-    ends its committed path. ``groups``: its pages, by layer group. ``display``: what rows show of those that are in tables
-    (R1.3). ``partial``: the first resume has to copy the matched
-    last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2). ``closed_with``: how many tokens were
-    committed when it was closed; then it has no tokens, groups and display any more (R3.10).
+    ends its committed path. ``groups``: its pages, by layer group. ``tracker``: what rows show of those that are in tables
+    (R1.3). ``partial``: the first resume has to copy the matched last block (R3.4). ``maybe_deferred``: false only if no page
+    is deferred (R4.2). ``closed_with``: how many tokens were committed when it was closed; then it has no tokens, groups and
+    tracker any more (R3.10).
     """
 
     name: str
@@ -94,14 +94,16 @@ class Request:
     maybe_deferred: bool = False
     closed_with: int | None = None
     groups: list[GroupBlocks] = field(init=False)
-    display: Display = field(init=False)
+    tracker: EntriesTracker = field(init=False)
 
     def __post_init__(self) -> None:
         """Start without blocks."""
-        places = itertools.count()
-        self.display = Display([sparse for sparse, ssm in zip(self.sparse, self.ssm, strict=True) if not ssm])
+        numbers = itertools.count()
+        self.tracker = EntriesTracker([sparse for sparse, ssm in zip(self.sparse, self.ssm, strict=True) if not ssm])
         # An SSM group has one that nobody looks at.
-        self.groups = [GroupBlocks(Display((False,)), 0) if ssm else GroupBlocks(self.display, next(places)) for ssm in self.ssm]
+        self.groups = [
+            GroupBlocks(EntriesTracker((False,)), 0) if ssm else GroupBlocks(self.tracker, next(numbers)) for ssm in self.ssm
+        ]
 
     @property
     def active(self) -> bool:
@@ -154,11 +156,11 @@ class Request:
 
         A view that the next operation may change: copy what is kept.
         """
-        return NO_INDICES if self.closed else self.groups[group].view(self.table, beam)[0][: self.entries(group)]
+        return NO_INDICES if self.closed else self.groups[group].entries(self.table, beam)[0][: self.entries(group)]
 
     def levels(self, group: int, beam: int = 0) -> Int8:
         """int8 ``[entries]``: the level of each block, -1 where none is mapped. A view, as ``indices``."""
-        return NO_LEVELS if self.closed else self.groups[group].view(self.table, beam)[1][: self.entries(group)]
+        return NO_LEVELS if self.closed else self.groups[group].entries(self.table, beam)[1][: self.entries(group)]
 
     def eligible(self, group: int, beam: int = 0) -> int:
         """How many leading blocks of complete history are mapped on the host in a beam row (R6.3)."""
@@ -177,14 +179,14 @@ class Request:
         eligible = self.status is RequestStatus.ACTIVE and self.phase is Phase.DECODE
         return self.history // self.tokens_per_block if eligible else 0
 
-    def show(self, fences: FenceTable, before: View | None) -> tuple[View, Sequence[Moved | None]]:
-        """What a row of a batch that shows ``before`` shows from now on: see ``Display.show``."""
-        display = self.display
-        if not display.complete:
+    def show(self, fences: FenceTable, before: RequestEntries | None) -> tuple[RequestEntries, Sequence[ChangedBlocks | None]]:
+        """What a row of a batch that shows ``before`` shows from now on: see ``EntriesTracker.show``."""
+        tracker = self.tracker
+        if not tracker.complete:
             in_tables = [blocks for blocks, ssm in zip(self.groups, self.ssm, strict=True) if not ssm]
-            for place in display.missing():
-                in_tables[place].display(self.table, fences)
-        return display.show(before)
+            for number in tracker.missing():
+                in_tables[number].put_entries(self.table, fences)
+        return tracker.show(before)
 
     def pages(self, group: int) -> Int32:
         """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""
@@ -205,7 +207,7 @@ class Request:
     def forget(self, root: Node) -> None:
         """It was closed, and keeps no more than what it still answers (R3.10). ``root``: of the tree."""
         self.closed_with = len(self.tokens)
-        self.tokens, self.groups, self.display = [], [], NO_DISPLAY
+        self.tokens, self.groups, self.tracker = [], [], NO_TRACKER
         self.tail, self.stream = root, None
 
 

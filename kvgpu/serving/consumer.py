@@ -157,9 +157,9 @@ class SparseAttention:
         ]
         lengths = self._lengths.host_array().view(np.int32)
         for row in range(self._batch.rows):
-            words = self._batch.row_words(row)
-            if words is not None:
-                slots, levels, _ = words.group(self._table_number)
+            shown = self._batch.row_entries(row)
+            if shown is not None:
+                slots, levels, _ = shown.group(self._table_number)
                 used = -(-int(lengths[row]) // layout.tokens_per_block)
                 for level in (0, 1):
                     found += self._manager.slot_reads(level, groups[level], slots[:used][levels[:used] == level])

@@ -69,11 +69,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """A scheduled request at the start of an iteration. ``shows``: what its version stands for, if it is to get more blocks."""
+    """A scheduled request at the start of an iteration. ``versioned``: what its version stands for, if it may get more blocks."""
 
     capacity: int
     version: int
-    shows: tuple[object, ...] | None
+    versioned: tuple[object, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Executor:
         with self._manager.exclusive():
             self._manager.inside.give_back(request, kept)
             # R6.4: the iteration is one operation, and compared with its start nothing may have changed.
-            if before.shows is not None and _shows(self._manager, request) == before.shows:
+            if before.versioned is not None and _versioned(self._manager, request) == before.versioned:
                 self._manager.inside.undone(request, before.version)
 
 
@@ -217,10 +217,10 @@ def _before(manager: Manager, entry: Scheduled) -> _Before:
     request = entry.request
     with manager.exclusive():
         grows = entry.capacity is not None and -(-entry.capacity // manager.layout.tokens_per_block) > request.blocks
-        return _Before(request.capacity, request.version, _shows(manager, request) if grows else None)
+        return _Before(request.capacity, request.version, _versioned(manager, request) if grows else None)
 
 
-def _shows(manager: Manager, request: Request) -> tuple[object, ...]:
+def _versioned(manager: Manager, request: Request) -> tuple[object, ...]:
     """All that a version stands for (R6.4), to be compared."""
     seen: list[object] = [request.status, request.phase, request.row]
     for group in range(request.group_count):

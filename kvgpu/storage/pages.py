@@ -66,10 +66,10 @@ class PageTable:
     alive: npt.NDArray[np.bool_]
     ready: Int32
 
-    def __init__(self, fences: FenceTable, room: int = 1024) -> None:
+    def __init__(self, fences: FenceTable, size: int = 1024) -> None:
         """An empty table."""
         self._fences = fences
-        self._room = 0
+        self._size = 0
         self._spare: Int32 = np.empty(0, dtype=np.int32)
         self._spares = 0
         self._serial = 0
@@ -77,15 +77,15 @@ class PageTable:
         self.ready = fences.register(np.empty(0, dtype=np.int32))
         for name, (dtype, _) in FIELDS.items():
             setattr(self, name, np.empty(0, dtype=dtype))
-        self._grow(room)
+        self._grow(size)
 
     @property
-    def room(self) -> int:
+    def size(self) -> int:
         """The length of the arrays."""
-        return self._room
+        return self._size
 
     def _grow(self, at_least: int) -> None:
-        old, new = self._room, max(at_least, 2 * self._room)
+        old, new = self._size, max(at_least, 2 * self._size)
         for name, (dtype, value) in FIELDS.items():
             grown = np.full(new, value, dtype=dtype)
             grown[:old] = getattr(self, name)
@@ -98,12 +98,12 @@ class PageTable:
         spare[: new - old] = np.arange(new - 1, old - 1, -1)
         spare[new - old : new - old + self._spares] = self._spare[: self._spares]
         self._spare, self._spares = spare, self._spares + new - old
-        self._room = new
+        self._size = new
 
     def allocate(self, count: int) -> Int32:
         """Numbers of ``count`` new pages, alive, all properties but ``serial`` at their first value."""
         if count > self._spares:
-            self._grow(self._room + count)
+            self._grow(self._size + count)
         self._spares -= count
         numbers = self._spare[self._spares : self._spares + count][::-1].copy()
         for name, (_, value) in FIELDS.items():

@@ -20,7 +20,7 @@ from kvgpu.operations.inside import Inside
 from kvgpu.operations.offload import NONE
 from kvgpu.operations.room import Room
 from kvgpu.operations.transaction import Transaction
-from kvgpu.requests.display import UNMOVED, Display
+from kvgpu.requests.entries_tracker import UNCHANGED, EntriesTracker
 from kvgpu.requests.group_blocks import GroupBlocks
 from kvgpu.requests.request import Request
 from kvgpu.serving import executor
@@ -137,8 +137,8 @@ def _no_levels(shown: Any) -> Any:
 
 def _without_levels(old: Any) -> Any:
     def add(self: Any, numbers: Any, rows: Any, changes: Any) -> None:
-        blank = [view._replace(shown=[_no_levels(shown) for shown in view.shown]) for view in rows.views]
-        old(self, numbers, rows._replace(views=blank), changes)
+        blank = [one._replace(groups=[_no_levels(shown) for shown in one.groups]) for one in rows.entries]
+        old(self, numbers, rows._replace(entries=blank), changes)
 
     return add
 
@@ -298,7 +298,7 @@ def _one_beam(old: Any) -> Any:
 
 def _gap_is_jumped(old: Any) -> Any:
     def on_host(self: Any, pages: Any, beam: int) -> int:
-        return int((self.view(pages, beam)[1] == 1).sum())
+        return int((self.entries(pages, beam)[1] == 1).sum())
 
     return on_host
 
@@ -477,12 +477,12 @@ GUARDS: tuple[Break, ...] = (
         on(Batch._shows, _older_version),
     ),
     ("R8.4 the first dirty row alone is published", "R8.4", on(Batch._upload, _first_row_published)),
-    ("R8.4 a row is taken for what its member showed last", "R8.4", on(Display.show, _member_is_believed)),
-    ("R8.4 a moved page is not written again", "R8.4", on(Display.moved, instead(None))),
-    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", on(Display._compare, instead(UNMOVED))),
-    ("R8.6 words are reused before others are published", "R8.6", on(Display.show, _reused_too_early)),
-    ("R8.4 published words change with the request", "R8.4", on(Display.to_change, _not_held)),
-    ("R7.7 the words of a row that its request has left are reused", "R7.7", on(Display.show, _left_rows_forgotten)),
+    ("R8.4 a row is taken for what its member showed last", "R8.4", on(EntriesTracker.show, _member_is_believed)),
+    ("R8.4 a moved page is not written again", "R8.4", on(EntriesTracker.blocks_changed, instead(None))),
+    ("R8.4 a row whose request changed otherwise is not written again", "R8.4", on(EntriesTracker._compare, instead(UNCHANGED))),
+    ("R8.6 entries are reused before others are published", "R8.6", on(EntriesTracker.show, _reused_too_early)),
+    ("R8.4 published entries change with the request", "R8.4", on(EntriesTracker.to_change, _not_held)),
+    ("R7.7 the entries of a row that its request has left are reused", "R7.7", on(EntriesTracker.show, _left_rows_forgotten)),
     ("R8.4 a publication acknowledges nothing", "R8.4", on(Batch._upload, _never_acknowledged)),
     ("R10.1 a page is evicted twice by one operation", "R10.1", on(Room._move, _evicted_again)),
     ("R10.1 each row that a publication retries is an operation", "R10.1", on(growth.retry_deferred, _in_its_own_scope)),

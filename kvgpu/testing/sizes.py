@@ -124,11 +124,11 @@ def _cut_slots(count: int) -> Callable[[Any], Any]:
     """The table names the slots modulo ``count``."""
 
     def make(old: Any) -> Any:
-        def view(self: Any, pages: Any, beam: int) -> Any:
+        def entries(self: Any, pages: Any, beam: int) -> Any:
             indices, levels = old(self, pages, beam)
             return np.where(indices >= count, indices % count, indices).astype(np.int32), levels
 
-        return view
+        return entries
 
     return make
 
@@ -149,6 +149,6 @@ SIZES: tuple[tuple[str, str, Patch], ...] = (
     ("R6.4 the ninth owner is not told", "R6.4", during(Copies._tell_owners, core_module.Core.owners, first(8))),
     ("R8.4 rows beyond 128 are not published", "R8.4", on(Batch._upload, _first_rows)),
     ("R8.4 128 rows at most are published", "R8.4", on(Batch._upload, _first_dirty_rows)),
-    ("R1.9 slots are cut to 256", "R1.9", on(GroupBlocks.view, _cut_slots(256))),
-    ("R1.9 slots are cut to 4,096", "R1.9", on(GroupBlocks.view, _cut_slots(4096))),
+    ("R1.9 slots are cut to 256", "R1.9", on(GroupBlocks.entries, _cut_slots(256))),
+    ("R1.9 slots are cut to 4,096", "R1.9", on(GroupBlocks.entries, _cut_slots(4096))),
 )

@@ -50,7 +50,7 @@ from kvspec.observation import (
     RequestStatus,
     RequestView,
     SnapshotView,
-    TableWords,
+    TableEntries,
     TreeBlockView,
     TreeEvent,
 )
@@ -432,12 +432,12 @@ def _batch(name: str, view: Batch, given: _Given) -> BatchView:
     )
 
 
-def _words(tables: Tables) -> TableWords:
+def _words(tables: Tables) -> TableEntries:
     def rows(array: Any) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(row) for row in np.asarray(array).tolist())
 
     levels = None if tables.page_level is None else rows(tables.page_level)
-    return TableWords(rows(tables.page_table), tuple(np.asarray(tables.num_blocks).tolist()), levels)
+    return TableEntries(rows(tables.page_table), tuple(np.asarray(tables.num_blocks).tolist()), levels)
 
 
 def _address(tables: Tables) -> tuple[int, ...]:

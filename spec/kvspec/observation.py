@@ -143,19 +143,23 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True)
-class TableWords:
-    """The words of one group's tables: ``page_table[rows][blocks]``, ``num_blocks[rows]``, ``page_level``."""
+class TableEntries:
+    """The entries of one group's tables: ``page_table[rows][blocks]``, ``num_blocks[rows]``, ``page_level``."""
 
     page_table: tuple[tuple[int, ...], ...]
     num_blocks: tuple[int, ...]
     page_level: tuple[tuple[int, ...], ...] | None = None
 
 
+TableWords = TableEntries
+"""The name of `TableEntries` until 0.1.0."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchView:
     """A batch that is open (section 8).
 
-    ``published``: by group, what the last publication submitted (before any: -1 and 0). ``device``: by group, the words read
+    ``published``: by group, what the last publication submitted (before any: -1 and 0). ``device``: by group, the entries read
     back from the device now, which lag behind while an upload is pending. ``upload``: the last publication's
     order. ``address``: by group, the addresses of the arrays, which never change; empty if there are none.
     """
@@ -163,8 +167,8 @@ class BatchView:
     rows: tuple[str | None, ...]
     blocks: int
     dirty_rows: tuple[int, ...]
-    published: Mapping[str, TableWords]
-    device: Mapping[str, TableWords]
+    published: Mapping[str, TableEntries]
+    device: Mapping[str, TableEntries]
     upload: Order
     staging: int
     address: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -222,12 +226,12 @@ TreeEvent = Stored | Removed | LevelChanged
 class ReadView:
     """A labelled device read (`read_page`, `read_table`, `replay`).
 
-    ``words``: the rows of the page table that a table read returned; ``payload``: what a page read returned (a
+    ``entries``: the rows of the page table that a table read returned; ``payload``: what a page read returned (a
     name or bytes); both ``None`` while the read is pending.
     """
 
     order: Order
-    words: tuple[tuple[int, ...], ...] | None = None
+    entries: tuple[tuple[int, ...], ...] | None = None
     payload: Content | bytes | None = None
 
 

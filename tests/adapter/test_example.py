@@ -63,7 +63,7 @@ def test_red_with_each_planted_bug(bug: str, line: str, says: list[str]) -> None
     report = result.stdout.partition("FAILED a sequence generates")[2]
     for text in (line, *says, "reproduce: kvspec run tiny.yaml:1 --system tiny_adapter:TinySystem\n"):
         assert text in report
-    assert "device words" not in report, "what the system does not show is not reported of it"
+    assert "device entries" not in report, "what the system does not show is not reported of it"
 
 
 @pytest.mark.parametrize("bug", ["stale_version", "partial_line"])

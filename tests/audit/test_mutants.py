@@ -167,13 +167,13 @@ steps:
 
 @pytest.mark.parametrize("poison", ["on", "off"])
 def test_poison_alone_shows_a_staging_buffer_that_is_free_too_early(tmp_path: Path, poison: str) -> None:
-    """The ordering check is off, and nothing uses the buffer again: only with poison are the words on the device wrong."""
+    """The ordering check is off, and nothing uses the buffer again: only with poison are the entries on the device wrong."""
     path = tmp_path / "gated.yaml"
     path.write_text(GATED)
     options = {"device": "sim", "check": "off", "poison": poison, "mutant": EARLY}
     result = replay(load_file(path)[0], _named("kvgpu"), _named("kvref"), options)
     found = {one.identity for one in (result.failure.differences if result.failure else ())}
-    assert "device words" in found if poison == "on" else not found
+    assert "device entries" in found if poison == "on" else not found
 
 
 def test_poison_is_on_unless_it_is_switched_off() -> None:

@@ -25,7 +25,7 @@ from kvspec.observation import (
     RequestView,
     SnapshotView,
     Stored,
-    TableWords,
+    TableEntries,
     TreeBlockView,
 )
 from kvspec.ops import CloseGate, MakeBatch, Operation, Publish, ReadPage, ReadTable, Sync, TakeSnapshot
@@ -146,15 +146,15 @@ def _requests(n: int, numbers: Numbers) -> Mapping[str, RequestView]:
     }
 
 
-def _blank() -> dict[str, TableWords]:
-    return {group: TableWords(((-1,) * 3,) * 2, (0, 0), ((-1,) * 3,) * 2) for group in BYTES}
+def _blank() -> dict[str, TableEntries]:
+    return {group: TableEntries(((-1,) * 3,) * 2, (0, 0), ((-1,) * 3,) * 2) for group in BYTES}
 
 
-def _written(numbers: Numbers) -> dict[str, TableWords]:
+def _written(numbers: Numbers) -> dict[str, TableEntries]:
     row = tuple(numbers.slot(n) for n in (0, 1, 2))
     return {
-        "main": TableWords((row, (-1,) * 3), (1, 0), ((1, 0, 0), (-1,) * 3)),
-        "index": TableWords((row, (-1,) * 3), (0, 0), ((0, 0, 0), (-1,) * 3)),
+        "main": TableEntries((row, (-1,) * 3), (1, 0), ((1, 0, 0), (-1,) * 3)),
+        "index": TableEntries((row, (-1,) * 3), (0, 0), ((0, 0, 0), (-1,) * 3)),
     }
 
 
@@ -188,11 +188,11 @@ def _batches(n: int, numbers: Numbers) -> Mapping[str, BatchView]:
 def _observation(n: int, numbers: Numbers) -> Observation:
     pages = _pages(numbers)
     counters = {"main": GroupCounters(1, 64, 2, 128, 3, 4), "index": GroupCounters(0, 0, 1, 32, 0, 0)}
-    words = _written(numbers)["main"].page_table
+    table = _written(numbers)["main"].page_table
     read = Content("d", "main", 1)
     snap = _snapshot(numbers, "main", 2, 0)
     reads = {
-        "tab": ReadView(DONE, words=words),
+        "tab": ReadView(DONE, entries=table),
         "page": ReadView(DONE, payload=expand(read, 64) if numbers.bytes else read),
         "held": ReadView(HELD_UP),
     }

@@ -127,12 +127,12 @@ def test_a_closed_request_keeps_a_small_record(driven: Driven, lifecycle: Callab
 
 def test_page_records_and_numbers_of_tree_blocks_are_used_again(driven: Driven) -> None:
     core = driven.implementation._run.manager._core
-    rooms = core.pages.room, 0
+    sizes = core.pages.size, 0
     for number in range(80):
         driven.lifecycles(lambda n: committed("r", n), number, number + 1)
         if number == 0:
-            rooms = core.pages.room, len(core.tree._nodes)
-    assert (core.pages.room, len(core.tree._nodes)) == rooms
+            sizes = core.pages.size, len(core.tree._nodes)
+    assert (core.pages.size, len(core.tree._nodes)) == sizes
     assert len(driven.implementation._run.payloads._contents) < 1100
 
 

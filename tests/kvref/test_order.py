@@ -67,7 +67,7 @@ def test_recorded_reads_hold_up_the_tables_the_members_and_the_slots_they_name()
     system = system_with_a_decoder()
     run(system, "batch: {name: rows, rows: 1, blocks: 2}\nadd: {batch: rows, request: a}\npublish: rows")
     run(system, "gate: {stream: other, as: g}\nread_table: {batch: rows, stream: other, as: seen}")
-    assert system.observe().reads["seen"].words is None
+    assert system.observe().reads["seen"].entries is None
     run(system, "record_read: {batch: rows, stream: other}")
     assert gates(system, "side") == {"g"}
     run(system, "enter_decode: a")
@@ -77,7 +77,7 @@ def test_recorded_reads_hold_up_the_tables_the_members_and_the_slots_they_name()
     assert (rows.upload.gates, rows.device["main"].num_blocks, rows.published["main"].num_blocks) == (frozenset("g"), (0,), (1,))
     run(system, "open: g")
     seen = system.observe()
-    assert seen.reads["seen"].words == ((0, 1),)  # what was published before the read
+    assert seen.reads["seen"].entries == ((0, 1),)  # what was published before the read
     assert seen.batches["rows"].device == seen.batches["rows"].published
 
 
@@ -115,7 +115,7 @@ def test_a_replay_sees_what_was_last_published() -> None:
     run(system, "read_table: {batch: rows, as: none}\nend_capture: {stream: exec, as: graph}\nreplay: {graph: graph, as: first}")
     run(system, "suspend: a\npublish: rows\nreplay: {graph: graph, as: second}")
     reads = system.observe().reads
-    assert ("none" in reads, reads["first"].words, reads["second"].words) == (False, ((0, 1),), ((-1, -1),))
+    assert ("none" in reads, reads["first"].entries, reads["second"].entries) == (False, ((0, 1),), ((-1, -1),))
 
 
 def test_a_level_change_back_to_the_same_slot_is_a_new_readiness() -> None:

@@ -17,7 +17,7 @@ from kvspec.harness.timeline.facts import BatchFact, Facts, PageFact, PoolFact, 
 from kvspec.harness.timeline.page import write_page
 from kvspec.harness.timeline.timeline import Timeline, see_both, see_one
 from kvspec.language import load_file
-from kvspec.observation import Observation, TableWords
+from kvspec.observation import Observation, TableEntries
 from kvspec.rules import load_rules
 from tests.timeline.scenes import GAP, LEVELS, ROOT, diverging, long_prompt, seen
 
@@ -172,7 +172,7 @@ class ShortTables(Reference):
     def observe(self) -> Observation:
         now = super().observe()
         batches = {
-            name: replace(batch, published={g: TableWords((), ()) for g in batch.published})
+            name: replace(batch, published={g: TableEntries((), ()) for g in batch.published})
             for name, batch in now.batches.items()
         }
         return replace(now, batches=batches)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.requests.row_words import COUNTABLE, FACTS, INDICES, LEVELS, Moved, Rows, Shown
+from kvgpu.requests.row_entries import COUNTABLE, INDICES, LEVELS, ORIGIN_WORDS, ChangedBlocks, GroupEntries, Rows
 from kvgpu.runs import Int32
 from kvgpu.upload.packing.form import CHANGE, COUNT, LENGTH, MIXED, ROW, SAME, START, PackedForm, padded
 from kvgpu.upload.packing.gather import UNKNOWN, Sources, gather
@@ -25,14 +25,14 @@ def prepare(form: PackedForm, nbytes: int) -> None:
 class Packer:
     """Fills ``staging`` (uint8) in ``form``, for ``pairs`` (dirty row, group) of at most ``blocks`` each.
 
-    ``room``: the entries that the form has room for. ``work``: at most so many blocks are written for any pair; 0: whole rows.
+    ``entries``: how many the form can take. ``work``: at most so many blocks are written for any pair; 0: whole rows.
     """
 
     def __init__(self, staging: npt.NDArray[np.uint8], form: PackedForm, pairs: int, blocks: int) -> None:
         """Nothing is packed yet."""
-        self.room = pairs * padded(blocks)
-        self._packed = form.sections(staging, pairs, self.room)
-        self._changes = self._packed.changes(0, self.room // CHANGE)
+        self.entries = pairs * padded(blocks)
+        self._packed = form.sections(staging, pairs, self.entries)
+        self._changes = self._packed.changes(0, self.entries // CHANGE)
         self._with_levels = form.levels
         self._pairs = self._used = self._most = 0
         self._whole = False
@@ -43,69 +43,71 @@ class Packer:
         """See the class."""
         return 0 if self._whole else max(1, self._most)
 
-    def add(self, numbers: Sequence[int], rows: Rows, changes: Sequence[Moved | None]) -> None:
+    def add(self, numbers: Sequence[int], rows: Rows, changes: Sequence[ChangedBlocks | None]) -> None:
         """Pack the next rows. Threads may copy until ``finish``.
 
         ``changes``: for each row and group what may differ from what stands there; ``None``: all. Where that is much, all is
         written as well.
         """
         groups = len(changes) // len(numbers)
-        facts = np.frombuffer(b"".join([view.facts for view in rows.views]), np.int64).reshape(len(changes), FACTS)
+        origins = np.frombuffer(b"".join([one.origins for one in rows.entries]), np.int64).reshape(len(changes), ORIGIN_WORDS)
         columns = np.array([numbers, rows.lengths, rows.countable], np.int32)
         row, lengths, countable = np.repeat(columns, groups, axis=1)
-        of_change = np.array([-1 if moved is None else len(moved.blocks) for moved in changes], np.int32)
+        of_change = np.array([-1 if changed is None else len(changed.blocks) for changed in changes], np.int32)
         whole = (of_change < 0) | (CHANGE * of_change > lengths)
         heads = self._packed.heads[self._pairs : self._pairs + len(changes)]
         heads[:, ROW] = row
         heads[:, LENGTH] = np.where(whole, lengths, ~of_change)
-        heads[:, COUNT] = np.minimum(facts[:, COUNTABLE], countable)
-        room = padded(np.where(whole, lengths, CHANGE * of_change))
-        heads[:, START] = self._used + np.cumsum(room) - room
+        heads[:, COUNT] = np.minimum(origins[:, COUNTABLE], countable)
+        sizes = padded(np.where(whole, lengths, CHANGE * of_change))
+        heads[:, START] = self._used + np.cumsum(sizes) - sizes
         heads[:, SAME] = MIXED
-        self._used += int(room.sum())
+        self._used += int(sizes.sum())
         self._pairs += len(changes)
         if not whole.all():
             self._most = max(self._most, int(of_change[~whole].max()))
             self._add_changes(heads, rows, changes, np.flatnonzero(~whole & (of_change > 0)))
         if whole.any():
             self._whole = True
-            self._add_whole(heads, rows, facts, np.flatnonzero(whole))
+            self._add_whole(heads, rows, origins, np.flatnonzero(whole))
 
-    def _add_whole(self, heads: Int32, rows: Rows, facts: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
-        starts, lengths = heads[places, START], heads[places, LENGTH]
+    def _add_whole(self, heads: Int32, rows: Rows, origins: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> None:
+        starts, lengths = heads[chosen, START], heads[chosen, LENGTH]
 
-        def parts() -> list[Shown]:
-            return [_shown(rows, place, len(heads)) for place in places.tolist()]
+        def parts() -> list[GroupEntries]:
+            return [_entries(rows, pair, len(heads)) for pair in chosen.tolist()]
 
-        sources = Sources(np.int32, facts[places, INDICES], lambda: [part.indices for part in parts()])
+        sources = Sources(np.int32, origins[chosen, INDICES], lambda: [part.indices for part in parts()])
         copied = gather(sources, lengths, starts, (self._packed.low, self._packed.high))
 
         def tell() -> None:
             same = copied()
-            heads[places, SAME] = np.where(same == UNKNOWN, MIXED, same)
+            heads[chosen, SAME] = np.where(same == UNKNOWN, MIXED, same)
 
         self._under_way.append(tell)
         if self._with_levels:
-            sources = Sources(np.int8, facts[places, LEVELS], lambda: [part.levels for part in parts()])
+            sources = Sources(np.int8, origins[chosen, LEVELS], lambda: [part.levels for part in parts()])
             self._under_way.append(gather(sources, lengths, starts, (self._packed.levels,)))
 
-    def _add_changes(self, heads: Int32, rows: Rows, changes: Sequence[Moved | None], places: npt.NDArray[np.int64]) -> None:
-        if not places.size:
+    def _add_changes(
+        self, heads: Int32, rows: Rows, changes: Sequence[ChangedBlocks | None], chosen: npt.NDArray[np.int64]
+    ) -> None:
+        if not chosen.size:
             return
-        parts = [(place, moved) for place in places.tolist() if (moved := changes[place]) is not None]
-        counts = ~heads[places, LENGTH]
-        starts = np.repeat(heads[places, START], counts)
+        parts = [(pair, changed) for pair in chosen.tolist() if (changed := changes[pair]) is not None]
+        counts = ~heads[chosen, LENGTH]
+        starts = np.repeat(heads[chosen, START], counts)
         within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
         at = starts // CHANGE + within
-        self._changes[at, 0] = np.concatenate([moved.blocks for _, moved in parts])
+        self._changes[at, 0] = np.concatenate([changed.blocks for _, changed in parts])
         self._changes[at, 1] = np.concatenate(
             [
-                _shown(rows, place, len(heads)).indices[moved.blocks] if moved.slots is None else moved.slots
-                for place, moved in parts
+                _entries(rows, pair, len(heads)).indices[changed.blocks] if changed.slots is None else changed.slots
+                for pair, changed in parts
             ]
         )
         if self._with_levels:
-            levels = [_shown(rows, place, len(heads)).levels[moved.blocks] for place, moved in parts]
+            levels = [_entries(rows, pair, len(heads)).levels[changed.blocks] for pair, changed in parts]
             self._packed.levels[starts + within] = np.concatenate(levels)
 
     def finish(self) -> None:
@@ -114,6 +116,6 @@ class Packer:
             self._under_way.pop()()
 
 
-def _shown(rows: Rows, place: int, pairs: int) -> Shown:
-    row, group = divmod(place, pairs // len(rows.views))
-    return rows.views[row].shown[group]
+def _entries(rows: Rows, pair: int, pairs: int) -> GroupEntries:
+    row, group = divmod(pair, pairs // len(rows.entries))
+    return rows.entries[row].groups[group]

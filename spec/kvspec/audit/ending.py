@@ -27,7 +27,7 @@ class SideEnding:
 
     ``tables``: by batch and group, what is on the device. ``payloads``: by page, with the page's name for the reader.
     ``reads``: by label, the payload that a page read returned, or every reading of the rows that a table read returned
-    (publications with the same words can be read in several ways).
+    (publications with the same entries can be read in several ways).
     """
 
     tables: Mapping[tuple[str, str], Table]
@@ -85,25 +85,25 @@ def _side(memory: Memory, index: Index | None, written: tuple[frozenset[PageKey]
     tables: dict[tuple[str, str], Table] = {}
     for name, view in index.observation.batches.items():
         last = memory.batches[name].last
-        for group, words in view.device.items():
-            tables[name, group] = last.names(group, words.page_table), words.num_blocks, words.page_level
+        for group, entries in view.device.items():
+            tables[name, group] = last.names(group, entries.page_table), entries.num_blocks, entries.page_level
     payloads = {
         key: (page_name(page), page.payload) for key, page in zip(index.keys, index.pages, strict=True) if key in written[0]
     }
     reads = {
         label: _read(memory, label, view)
         for label, view in index.observation.reads.items()
-        if view.words is not None or label in written[1]
+        if view.entries is not None or label in written[1]
     }
     return SideEnding(tables, payloads, reads)
 
 
 def _read(memory: Memory, label: str, view: ReadView) -> Payload | frozenset[Names]:
-    if view.words is None:
+    if view.entries is None:
         return view.payload
     target = memory.reads[label]
-    found = read_positions(target, view.words)
-    return frozenset(target.batch.publications[position].names(target.group, view.words) for position in found)
+    found = read_positions(target, view.entries)
+    return frozenset(target.batch.publications[position].names(target.group, view.entries) for position in found)
 
 
 def ending_differences(first: Ending, other: Ending, names: tuple[str, str]) -> Iterator[str]:

@@ -75,7 +75,7 @@ def _kept(seen: Observation, but: str | None) -> object:
         label: (view.indices, view.levels, view.eligible, view.row, view.version, [_order(order) for order in view.ready])
         for label, view in seen.labels.items()
     }
-    return snapshots, {label: (view.order.gates, view.words) for label, view in seen.reads.items() if label != but}
+    return snapshots, {label: (view.order.gates, view.entries) for label, view in seen.reads.items() if label != but}
 
 
 def _ahead(old: Observation, new: Observation, allowed: Allowed) -> bool:

@@ -36,9 +36,9 @@ def outline(index: Index) -> dict[str, object]:
     for name, batch in seen.batches.items():
         found[f"rows of {name}"] = batch.rows
         found[f"dirty rows of {name}"] = batch.dirty_rows
-        for group, words in batch.published.items():
-            shape = tuple(tuple(word == BAD for word in row) for row in words.page_table)
-            found[f"tables of {name}.{group}"] = (words.num_blocks, words.page_level, shape)
+        for group, entries in batch.published.items():
+            shape = tuple(tuple(word == BAD for word in row) for row in entries.page_table)
+            found[f"tables of {name}.{group}"] = (entries.num_blocks, entries.page_level, shape)
     found["counters"] = seen.lifetime
     found["counters since the last reset"] = seen.since_reset
     return found

@@ -129,9 +129,9 @@ def _of_batches(before: Observation | None, now: Observation) -> Iterator[tuple[
         was = old.get(name)
         if was is None or was.dirty_rows != view.dirty_rows:
             rows[name] = list(view.dirty_rows)
-        for group, words in view.published.items():
-            if was is not None and was.published[group] != words:
-                counts[f"{name}.{group}"] = list(words.num_blocks)
+        for group, entries in view.published.items():
+            if was is not None and was.published[group] != entries:
+                counts[f"{name}.{group}"] = list(entries.num_blocks)
     if counts:
         yield "num_blocks", counts
     if rows:

@@ -51,7 +51,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "rows": ("R8.2",),
     "dirty rows": ("R8.3",),
     "published": ("R8.4", "R8.5"),
-    "device words": ("R8.4",),
+    "device entries": ("R8.4",),
     "upload": ("R7.5",),
     "staging": ("R7.6",),
     "counters": ("R13.1",),
@@ -248,8 +248,8 @@ class Comparison:
                     and was_batch.rows[row] == member
                     and (row in was_batch.dirty_rows) == dirty
                     and all(
-                        name_ in was_batch.published and was_batch.published[name_].page_table[row] == words.page_table[row]
-                        for name_, words in view.published.items()
+                        name_ in was_batch.published and was_batch.published[name_].page_table[row] == entries.page_table[row]
+                        for name_, entries in view.published.items()
                     )
                 )
                 if not unchanged:

@@ -58,7 +58,7 @@ _DECIDING = (
     "page_status owners status phase capacity history committed row batch batches rows free",
     "events copy_calls evictable would_evict",
     # what follows from that: contents, order, tables and counters,
-    "payload ready pending done eligible published num_blocks table level_table sees device_words read counters stats",
+    "payload ready pending done eligible published num_blocks table level_table sees device_entries read counters stats",
     # and what says no more than that something has changed.
     "dirty dirty_rows acknowledged version version_since",
 )

@@ -39,8 +39,8 @@ def table(e: Evidence, wanted: Mapping[str, Rows]) -> Iterator[Check]:
     for key, rows in wanted.items():
         for name, group in e.batch_groups(key):
             last = e.memory(name).last
-            words = e.batch(name).published[group].page_table
-            yield from _rows(("table", key), f"page table of {name}.{group}", rows, words, last, group, name)
+            table = e.batch(name).published[group].page_table
+            yield from _rows(("table", key), f"page table of {name}.{group}", rows, table, last, group, name)
 
 
 def level_table(e: Evidence, wanted: Mapping[str, Rows]) -> Iterator[Check]:
@@ -48,10 +48,10 @@ def level_table(e: Evidence, wanted: Mapping[str, Rows]) -> Iterator[Check]:
     labels = {BAD: "-", 0: "gpu", 1: "host", 2: "disk"}
     for key, rows in wanted.items():
         for name, group in e.batch_groups(key):
-            words = e.batch(name).published[group].page_level
-            if words is None:
+            table = e.batch(name).published[group].page_level
+            if table is None:
                 raise Nothing(f"batch {name} has no level tables: it was not made with levels: true")
-            actual = tuple(tuple(labels.get(word, f"level {word}") for word in row) for row in words)
+            actual = tuple(tuple(labels.get(word, f"level {word}") for word in row) for row in table)
             said = tuple(map(tuple, rows))
             row = next((n for n, (a, b) in enumerate(zip(said, actual, strict=False)) if a != b), 0)
             yield check(("level_table", key), f"level table of {name}.{group}", said, actual, row=(name, row))
@@ -65,18 +65,18 @@ def sees(e: Evidence, wanted: Mapping[str, Rows]) -> Iterator[Check]:
         path, title = ("sees", label), f"table read {label}"
         if target is None:
             raise Nothing(f"read {label} reads no table")
-        if view.words is None:
+        if view.entries is None:
             yield check(path, title, tuple(map(tuple, rows)), "nothing yet: the read is pending or was never replayed", ok=False)
             continue
-        positions = sorted(read_positions(target, view.words), reverse=True)
+        positions = sorted(read_positions(target, view.entries), reverse=True)
         answers = [
-            list(_rows(path, title, rows, view.words, target.batch.publications[position], target.group, None))
+            list(_rows(path, title, rows, view.entries, target.batch.publications[position], target.group, None))
             for position in positions
         ]
         if not answers:
-            yield check(path, title, tuple(map(tuple, rows)), f"words never published: {view.words}", ok=False)
+            yield check(path, title, tuple(map(tuple, rows)), f"entries never published: {view.entries}", ok=False)
             continue
-        # Where several publications had the same words, any of their readings will do.
+        # Where several publications had the same entries, any of their readings will do.
         yield from min(answers, key=lambda checks: sum(not one.ok for one in checks))
 
 
@@ -84,17 +84,17 @@ def _rows(
     path: tuple[str, ...],
     title: str,
     wanted: Rows,
-    words: Sequence[Sequence[int]],
+    table: Sequence[Sequence[int]],
     publication: Publication,
     group: str,
     batch: str | None,
 ) -> Iterator[Check]:
-    names = publication.names(group, tuple(map(tuple, words)))
-    if len(wanted) != len(words):
-        yield check(path, f"rows of {title}", f"{len(wanted)} rows", f"{len(words)} rows")
+    names = publication.names(group, tuple(map(tuple, table)))
+    if len(wanted) != len(table):
+        yield check(path, f"rows of {title}", f"{len(wanted)} rows", f"{len(table)} rows")
         return
     for row, entries in enumerate(wanted):
-        have = words[row]
+        have = table[row]
         record = publication.rows[row]
         ok = len(entries) == len(have)
         for said, word in zip(entries, have, strict=False):

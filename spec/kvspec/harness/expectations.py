@@ -109,7 +109,7 @@ def _padded(mine: list[Check], answers: list[list[Check]]) -> list[Check]:
 
 
 def _raw_words(c: Comparison, path: tuple[str, ...], row: tuple[str, int] | None) -> tuple[str, ...]:
-    """For an expectation of ``batch.group``: the host's snapshot of the row's member, and the words of the row."""
+    """For an expectation of ``batch.group``: the host's snapshot of the row's member, and the entries of the row."""
     if row is None or len(path) < 2 or path[0] not in ("table", "num_blocks", "level_table"):
         return ()
     groups = batch_group(path[1], tuple(c.shared.page_bytes)).groups

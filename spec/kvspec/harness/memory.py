@@ -12,7 +12,7 @@ from typing import TypeAlias
 from kvspec.config import Level
 from kvspec.errors import ErrorKind
 from kvspec.harness.naming import Index, PageKey
-from kvspec.observation import BAD, BatchView, LevelChanged, Observation, PageRef, RequestStatus, SnapshotView, TableWords
+from kvspec.observation import BAD, BatchView, LevelChanged, Observation, PageRef, RequestStatus, SnapshotView, TableEntries
 from kvspec.ops import (
     AdmitGeneration,
     BeginCapture,
@@ -31,7 +31,7 @@ from kvspec.ops import (
 from kvspec.refs import RefError, one_group
 from kvspec.system import Outcome
 
-Words: TypeAlias = tuple[tuple[int, ...], ...]
+Rows: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class Versions:
@@ -95,15 +95,15 @@ class RowRecord:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One publication of a batch: its words, and what the words of each row mean. Step -1: before the first."""
+    """One publication of a batch: its entries, and what the entries of each row mean. Step -1: before the first."""
 
     step: int
-    words: Mapping[str, TableWords]
+    entries: Mapping[str, TableEntries]
     rows: tuple[RowRecord | None, ...]
 
-    def names(self, group: str, words: Words | None = None) -> tuple[tuple[str, ...], ...]:
-        """The page table of a group, or other ``words`` of its shape, in names."""
-        table = self.words[group].page_table if words is None else words
+    def names(self, group: str, entries: Rows | None = None) -> tuple[tuple[str, ...], ...]:
+        """The page table of a group, or other ``entries`` of its shape, in names."""
+        table = self.entries[group].page_table if entries is None else entries
         return tuple(
             tuple(
                 ("-" if word == BAD else f"slot {word}") if record is None else record.entry(group, column, word)
@@ -115,7 +115,7 @@ class Publication:
 
 @dataclass(slots=True)
 class BatchMemory:
-    """The publications of one open batch. ``settled``: the earliest that its device words may still show."""
+    """The publications of one open batch. ``settled``: the earliest that its device entries may still show."""
 
     publications: list[Publication]
     address: Mapping[str, tuple[int, ...]]
@@ -187,12 +187,12 @@ class Memory:
         dirty = frozenset(view.dirty_rows)
         if memory is None:
             blank = {
-                group: TableWords(
-                    tuple((BAD,) * len(row) for row in words.page_table),
-                    (0,) * len(words.num_blocks),
-                    None if words.page_level is None else tuple((BAD,) * len(row) for row in words.page_level),
+                group: TableEntries(
+                    tuple((BAD,) * len(row) for row in entries.page_table),
+                    (0,) * len(entries.num_blocks),
+                    None if entries.page_level is None else tuple((BAD,) * len(row) for row in entries.page_level),
                 )
-                for group, words in view.published.items()
+                for group, entries in view.published.items()
             }
             first = Publication(-1, blank, (None,) * len(view.rows))
             memory = self.batches[name] = BatchMemory([first], view.address, frozenset(range(len(view.rows))))
@@ -211,19 +211,19 @@ class Memory:
                 or record is None
                 or record.request != request
                 or (request is not None and self._version_step(now, request) == step)
-                or any(_row(view.published, g, row) != _row(last.words, g, row) for g in view.published)
+                or any(_row(view.published, g, row) != _row(last.entries, g, row) for g in view.published)
             )
             if changed:
                 if slots is None:
                     slots, held = _mapped(now), _held(now)
                 rows[row] = RowRecord(request, slots, held, step)
         memory.dirty = dirty
-        if tuple(rows) != last.rows or dict(view.published) != dict(last.words):
+        if tuple(rows) != last.rows or dict(view.published) != dict(last.entries):
             memory.publications.append(Publication(step, view.published, tuple(rows)))
         memory.shown = frozenset(
             number
             for number, publication in enumerate(memory.publications)
-            if number >= memory.settled and dict(publication.words) == dict(view.device)
+            if number >= memory.settled and dict(publication.entries) == dict(view.device)
         )
         if memory.shown:
             memory.settled = min(memory.shown)
@@ -295,7 +295,7 @@ class Memory:
                 if op.as_ is not None and op.batch in self.batches:
                     tables = self.batches[op.batch]
                     # Without a group it is the first that has tables (R11.1).
-                    group = op.group if op.group is not None else next((g for g in self.groups if g in tables.last.words), None)
+                    group = op.group if op.group is not None else next((g for g in self.groups if g in tables.last.entries), None)
                     if group is not None:
                         self.reads[op.as_] = ReadTarget(tables, group)
             case Replay():
@@ -314,21 +314,21 @@ class Memory:
             return None
 
 
-def read_positions(target: ReadTarget, words: Words) -> frozenset[int]:
+def read_positions(target: ReadTarget, entries: Rows) -> frozenset[int]:
     """The publications of a batch whose page table a read can have returned."""
     return frozenset(
         number
         for number, publication in enumerate(target.batch.publications)
-        if target.group in publication.words and publication.words[target.group].page_table == words
+        if target.group in publication.entries and publication.entries[target.group].page_table == entries
     )
 
 
-def _row(tables: Mapping[str, TableWords], group: str, row: int) -> object:
-    words = tables.get(group)
-    if words is None or row >= len(words.page_table) or row >= len(words.num_blocks):
+def _row(tables: Mapping[str, TableEntries], group: str, row: int) -> object:
+    entries = tables.get(group)
+    if entries is None or row >= len(entries.page_table) or row >= len(entries.num_blocks):
         return None
-    levels = words.page_level[row] if words.page_level is not None and row < len(words.page_level) else None
-    return words.page_table[row], words.num_blocks[row], levels
+    levels = entries.page_level[row] if entries.page_level is not None and row < len(entries.page_level) else None
+    return entries.page_table[row], entries.num_blocks[row], levels
 
 
 def _mapped(now: Observation) -> dict[str, dict[tuple[str, int], int]]:

@@ -1,4 +1,4 @@
-"""Comparing batches: rows, published and device words, addresses; labelled snapshots; device reads; streams."""
+"""Comparing batches: rows, published and device entries, addresses; labelled snapshots; device reads; streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvspec.harness.order import order_problems, order_text
 from kvspec.harness.payloads import payload_equal, payload_text
 from kvspec.harness.side import Side
 from kvspec.harness.state import snapshot_differences
-from kvspec.observation import BatchView, Order, ReadView, TableWords
+from kvspec.observation import BatchView, Order, ReadView, TableEntries
 from kvspec.payload import Content
 
 PUBLISHING = frozenset({"publish", "resize_batch", "iterate"})
@@ -53,7 +53,7 @@ def _batch(c: Comparison, name: str, one: BatchView, two: BatchView) -> Iterator
     if one.published.keys() != two.published.keys():
         yield c.differ("published", f"tables of {name}", sorted(one.published), sorted(two.published))
     for group in sorted(one.published.keys() & two.published.keys()):
-        yield from _words(c, name, group, one.published[group], two.published[group])
+        yield from _entries(c, name, group, one.published[group], two.published[group])
     for side in (c.reference, c.implementation):
         yield from _unchanged(c, side, name)
         yield from _address(c, side, name)
@@ -61,9 +61,9 @@ def _batch(c: Comparison, name: str, one: BatchView, two: BatchView) -> Iterator
     yield from _order(c, "upload", f"upload of the last publication of {name}", one.upload, two.upload)
 
 
-def _words(c: Comparison, name: str, group: str, one: TableWords, two: TableWords) -> Iterator[Difference]:
+def _entries(c: Comparison, name: str, group: str, one: TableEntries, two: TableEntries) -> Iterator[Difference]:
     memories = c.reference.memory.batches[name], c.implementation.memory.batches[name]
-    shapes = [_shape(words) for words in (one, two)]
+    shapes = [_shape(entries) for entries in (one, two)]
     if shapes[0] != shapes[1]:
         yield c.differ("published", f"shape of {name}.{group}", *shapes)
         return
@@ -91,18 +91,18 @@ def _words(c: Comparison, name: str, group: str, one: TableWords, two: TableWord
                 detail=table_detail(c, name, group, row),
                 row=(name, row),
             )
-        levels = [words.page_level[row] if words.page_level is not None else None for words in (one, two)]
+        levels = [entries.page_level[row] if entries.page_level is not None else None for entries in (one, two)]
         if levels[0] != levels[1]:
             yield c.differ("published", f"page_level of {name}.{group} row {row}", *levels, row=(name, row))
 
 
-def _shape(words: TableWords) -> str:
-    levels = "none" if words.page_level is None else str([len(row) for row in words.page_level])
-    return f"page_table {[len(row) for row in words.page_table]}, num_blocks {len(words.num_blocks)}, page_level {levels}"
+def _shape(entries: TableEntries) -> str:
+    levels = "none" if entries.page_level is None else str([len(row) for row in entries.page_level])
+    return f"page_table {[len(row) for row in entries.page_table]}, num_blocks {len(entries.num_blocks)}, page_level {levels}"
 
 
 def table_detail(c: Comparison, name: str, group: str, row: int) -> tuple[str, ...]:
-    """For the reader: in both systems the host's snapshot of a row's member, and the published and device words of the row."""
+    """For the reader: in both systems the host's snapshot of a row's member, and the published and device entries of the row."""
     lines = []
     for side in (c.reference, c.implementation):
         view = side.now.observation.batches[name]
@@ -117,31 +117,33 @@ def table_detail(c: Comparison, name: str, group: str, row: int) -> tuple[str, .
             )
         shown = (("published", view.published), ("device", view.device))
         for title, tables in shown[: 1 if "device" in c.shared.unobserved else 2]:
-            words = tables.get(group)
-            if words is not None and row < len(words.page_table) and row < len(words.num_blocks):
-                lines.append(f"{side.name}: {title} words {list(words.page_table[row])}, num_blocks {words.num_blocks[row]}")
+            entries = tables.get(group)
+            if entries is not None and row < len(entries.page_table) and row < len(entries.num_blocks):
+                lines.append(
+                    f"{side.name}: {title} entries {list(entries.page_table[row])}, num_blocks {entries.num_blocks[row]}"
+                )
     return tuple(lines)
 
 
 def _unchanged(c: Comparison, side: Side, name: str) -> Iterator[Difference]:
-    """Published words stay as they are between publications, and a publication writes dirty rows only (R8.4)."""
+    """Published entries stay as they are between publications, and a publication writes dirty rows only (R8.4)."""
     before = side.before.observation.batches.get(name) if side.before is not None else None
     if before is None:
         return
     now = side.now.observation.batches[name]
     dirty = frozenset(now.dirty_rows)
-    for group, words in now.published.items():
+    for group, entries in now.published.items():
         old = before.published.get(group)
-        if old is None or _shape(old) != _shape(words):
+        if old is None or _shape(old) != _shape(entries):
             yield _one_sided(c, side, "published", f"tables of {name} changed their shape", group)
             continue
-        for row in range(len(words.num_blocks)):
-            same = words.page_table[row] == old.page_table[row] and words.num_blocks[row] == old.num_blocks[row]
-            if words.page_level is not None and old.page_level is not None:
-                same = same and words.page_level[row] == old.page_level[row]
+        for row in range(len(entries.num_blocks)):
+            same = entries.page_table[row] == old.page_table[row] and entries.num_blocks[row] == old.num_blocks[row]
+            if entries.page_level is not None and old.page_level is not None:
+                same = same and entries.page_level[row] == old.page_level[row]
             if not same and (c.step.op.verb not in PUBLISHING or row in dirty):
-                was, new = list(old.page_table[row]), list(words.page_table[row])
-                said = f"{was}, {old.num_blocks[row]} became {new}, {words.num_blocks[row]}"
+                was, new = list(old.page_table[row]), list(entries.page_table[row])
+                said = f"{was}, {old.num_blocks[row]} became {new}, {entries.num_blocks[row]}"
                 yield _one_sided(c, side, "published", f"{name}.{group} row {row} changed without a publication of it", said)
 
 
@@ -152,7 +154,7 @@ def _address(c: Comparison, side: Side, name: str) -> Iterator[Difference]:
 
 
 def _device(c: Comparison, name: str, one: BatchView, two: BatchView) -> Iterator[Difference]:
-    """Device words are those of the last publication if its upload is done, else of an earlier one, the same in both."""
+    """Device entries are those of the last publication if its upload is done, else of an earlier one, the same in both."""
     shown = []
     for side, view in ((c.reference, one), (c.implementation, two)):
         memory = side.memory.batches[name]
@@ -164,31 +166,35 @@ def _device(c: Comparison, name: str, one: BatchView, two: BatchView) -> Iterato
             yield _stray(c, side, name, memory, view)
     if shown[0] and shown[1] and not shown[0] & shown[1]:
         said = [f"publication {max(positions)}" for positions in shown]
-        yield c.differ("device words", f"device words of {name}", *said)
+        yield c.differ("device entries", f"device entries of {name}", *said)
 
 
 def _stray(c: Comparison, side: Side, name: str, memory: BatchMemory, view: BatchView) -> Difference:
     should = memory.last if not view.upload.pending else memory.publications[memory.settled]
-    for group in sorted(should.words.keys() | view.device.keys()):
-        want, have = should.words.get(group), view.device.get(group)
+    for group in sorted(should.entries.keys() | view.device.keys()):
+        want, have = should.entries.get(group), view.device.get(group)
         if want == have:
             continue
         if want is None or have is None or _shape(want) != _shape(have):
             return _one_sided(
-                c, side, "device words", f"device words of {name}.{group} have another shape", str(have and _shape(have))
+                c, side, "device entries", f"device entries of {name}.{group} have another shape", str(have and _shape(have))
             )
         for row in range(len(want.num_blocks)):
             triple = [
-                (words.page_table[row], words.num_blocks[row], words.page_level[row] if words.page_level is not None else ())
-                for words in (want, have)
+                (
+                    entries.page_table[row],
+                    entries.num_blocks[row],
+                    entries.page_level[row] if entries.page_level is not None else (),
+                )
+                for entries in (want, have)
             ]
             if triple[0] != triple[1]:
                 said = [
                     f"{list(t)}, num_blocks {n}" + (f", page_level {list(levels)}" if levels else "") for t, n, levels in triple
                 ]
-                subject = f"device words of {name}.{group} row {row} ({side.name})"
+                subject = f"device entries of {name}.{group} row {row} ({side.name})"
                 return c.differ(
-                    "device words",
+                    "device entries",
                     subject,
                     f"published: {said[0]}",
                     f"on the device: {said[1]}",
@@ -196,7 +202,7 @@ def _stray(c: Comparison, side: Side, name: str, memory: BatchMemory, view: Batc
                     row=(name, row),
                 )
     return _one_sided(
-        c, side, "device words", f"device words of {name} lag behind an upload that is done", "an older publication"
+        c, side, "device entries", f"device entries of {name} lag behind an upload that is done", "an older publication"
     )
 
 
@@ -255,13 +261,13 @@ def _label_order(c: Comparison, label: str, of: tuple[str, str, int]) -> Iterato
 
 def _read(c: Comparison, label: str, one: ReadView, two: ReadView) -> Iterator[Difference]:
     yield from _order(c, "read order", f"read {label}", one.order, two.order)
-    if (one.words is None) != (two.words is None):
-        yield c.differ("read", f"table read {label}", *("nothing yet" if w.words is None else "rows" for w in (one, two)))
-    elif one.words is not None and two.words is not None:
-        yield from _read_words(c, label, one.words, two.words)
+    if (one.entries is None) != (two.entries is None):
+        yield c.differ("read", f"table read {label}", *("nothing yet" if w.entries is None else "rows" for w in (one, two)))
+    elif one.entries is not None and two.entries is not None:
+        yield from _read_entries(c, label, one.entries, two.entries)
     if one.order.pending or two.order.pending:
         for view, side in ((one, c.reference), (two, c.implementation)):
-            if view.order.pending and (view.payload is not None or view.words is not None):
+            if view.order.pending and (view.payload is not None or view.entries is not None):
                 yield _one_sided(c, side, "read", f"read {label} has a result while it is pending", "a result")
         return
     # A page read of what nobody wrote may return anything.
@@ -279,17 +285,17 @@ def _length(c: Comparison, one: ReadView, two: ReadView) -> int:
     return max(len(view.payload) for view in (one, two) if isinstance(view.payload, bytes))
 
 
-def _read_words(
+def _read_entries(
     c: Comparison, label: str, one: tuple[tuple[int, ...], ...], two: tuple[tuple[int, ...], ...]
 ) -> Iterator[Difference]:
     positions = []
-    for side, words in ((c.reference, one), (c.implementation, two)):
+    for side, entries in ((c.reference, one), (c.implementation, two)):
         target = side.memory.reads.get(label)
-        found = read_positions(target, words) if target is not None else frozenset()
+        found = read_positions(target, entries) if target is not None else frozenset()
         positions.append(found)
         if not found:
             yield _one_sided(
-                c, side, "read", f"table read {label} returned words that were never published", str(list(map(list, words)))
+                c, side, "read", f"table read {label} returned entries that were never published", str(list(map(list, entries)))
             )
     if positions[0] and positions[1] and not positions[0] & positions[1]:
         said = [f"publication {max(found)}" for found in positions]

@@ -39,7 +39,7 @@ ASPECTS: Mapping[str, Aspect] = MappingProxyType(
         "counters": _aspect("counters of pages and copies", "counters,copy calls", "moved copy_calls stats"),
         "events": _aspect("tree events", "events", "events"),
         "versions": _aspect("versions and acknowledgements", "version,acknowledged,dirty", "version version_since dirty"),
-        "device": _aspect("words read back from the device", "device words"),
+        "device": _aspect("entries read back from the device", "device entries"),
         "staging": _aspect("staging buffers", "staging", "staging"),
     }
 )

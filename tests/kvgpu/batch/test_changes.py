@@ -60,7 +60,7 @@ class Rows:
         return request
 
     def check(self) -> None:
-        """The words on the device are those of the members."""
+        """The entries on the device are those of the members."""
         self.device.settle()
         layout = self.batch.tables.layout
         memory = np.frombuffer(self.batch.tables.storage.memory.read_now(0, layout.nbytes), dtype=np.uint8)

@@ -146,7 +146,7 @@ def test_users_of_a_page_one_by_one_and_in_crowds() -> None:
 
 
 def test_page_numbers_are_used_again_and_serials_are_not() -> None:
-    pages = PageTable(FenceTable(SimDevice()), room=2)
+    pages = PageTable(FenceTable(SimDevice()), size=2)
     first = pages.allocate(2)
     pages.recycle(first)
     again = pages.allocate(5)

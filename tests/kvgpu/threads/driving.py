@@ -209,13 +209,13 @@ def end_state(state: Observation) -> dict[str, Any]:
         for (level, group), pool in state.pools.items()
     }
     rows = state.batches["rows"]
-    for group, words in rows.published.items():
-        assert rows.device[group] == words, f"words of {group} on the device"
+    for group, entries in rows.published.items():
+        assert rows.device[group] == entries, f"entries of {group} on the device"
         for row, member in enumerate(rows.rows):
             shot = None if member is None else state.requests[member].snapshots[group, 0]
             shown = () if shot is None else shot.indices
-            assert words.page_table[row] == (*shown, *[BAD] * (BLOCKS - len(shown))), f"row {row} of {group}"
-            assert words.num_blocks[row] == (0 if shot is None else shot.eligible)
+            assert entries.page_table[row] == (*shown, *[BAD] * (BLOCKS - len(shown))), f"row {row} of {group}"
+            assert entries.num_blocks[row] == (0 if shot is None else shot.eligible)
     return {
         "requests": requests,
         "mapped": mapped,

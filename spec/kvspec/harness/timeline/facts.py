@@ -212,22 +212,22 @@ def _batch(
     yield ("batch", name), BatchFact(len(view.rows), view.blocks, upload, last.step, view.staging)
     for row, member in enumerate(view.rows):
         behind = any(
-            view.device[group].page_table[row] != words.page_table[row]
-            or view.device[group].num_blocks[row] != words.num_blocks[row]
-            for group, words in view.published.items()
+            view.device[group].page_table[row] != entries.page_table[row]
+            or view.device[group].num_blocks[row] != entries.num_blocks[row]
+            for group, entries in view.published.items()
             if group in view.device
         )
         yield ("member", name, row), (member, int(row in view.dirty_rows), int(behind))
-    for group, words in view.published.items():
+    for group, entries in view.published.items():
         for row, names in enumerate(last.names(group)):
             record = last.rows[row]
             at = before.get(("at", name, group, row), (None,) * len(names))
             if record is not None and record.step == step:
-                at = tuple(_level(now, group, entry, slot) for entry, slot in zip(names, words.page_table[row], strict=True))
-            yield ("slots", name, group, row), tuple(words.page_table[row])
+                at = tuple(_level(now, group, entry, slot) for entry, slot in zip(names, entries.page_table[row], strict=True))
+            yield ("slots", name, group, row), tuple(entries.page_table[row])
             yield ("entries", name, group, row), tuple(names)
             yield ("at", name, group, row), at
-            yield ("count", name, group, row), (words.num_blocks[row],)
+            yield ("count", name, group, row), (entries.num_blocks[row],)
 
 
 def _level(now: Index, group: str, entry: str, slot: int) -> int | None:

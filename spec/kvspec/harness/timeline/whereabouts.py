@@ -208,15 +208,15 @@ def _published(view: Observation, memory: Memory, ref: PageRef, page: PageView) 
     if request is None or request.batch is None or request.row is None or request.batch not in memory.batches:
         return
     last = memory.batches[request.batch].last
-    if ref.group not in last.words or last.rows[request.row] is None:
+    if ref.group not in last.entries or last.rows[request.row] is None:
         yield Statement("in the table", f"row {request.row} of {request.batch} has not been published with it", ("R8.4",))
         return
-    words = last.words[ref.group]
+    entries = last.entries[ref.group]
     record = last.rows[request.row]
-    slot = words.page_table[request.row][ref.block] if ref.block < len(words.page_table[request.row]) else -1
+    slot = entries.page_table[request.row][ref.block] if ref.block < len(entries.page_table[request.row]) else -1
     step = record.step if record is not None else last.step
     state = "dirty since" if request.row in view.batches[request.batch].dirty_rows else "up to date"
-    inside = "counted as eligible" if ref.block < words.num_blocks[request.row] else "not counted as eligible"
+    inside = "counted as eligible" if ref.block < entries.num_blocks[request.row] else "not counted as eligible"
     shown = f"slot {slot}, {inside}" if slot >= 0 else "no slot"
     yield Statement(
         "in the table", f"row {request.row} of {request.batch}, published in step {step}: {shown}; {state}", ("R8.4", "R8.5")
