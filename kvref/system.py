@@ -10,7 +10,7 @@ from kvref.step import initial, step
 from kvspec.observation import Observation
 from kvspec.ops import VERBS, Operation
 from kvspec.policies import Offer
-from kvspec.system import Outcome, Setup
+from kvspec.system import Outcome, Setup, Turn
 
 
 class Reference:
@@ -33,6 +33,10 @@ class Reference:
     def observe(self) -> Observation:
         """Everything that can be seen of the state."""
         return observe(self.state)
+
+    def turns(self) -> list[Turn]:
+        """R10.2: what decides the order of eviction, of each page that is observed."""
+        return [Turn(page.priority, page.since[0]) for page in self.state.pages.values()]
 
     def close(self) -> None:
         """Nothing to give back: there is only a value."""

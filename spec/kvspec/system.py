@@ -67,6 +67,14 @@ class Setup:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Of a page: its priority, and the step in which it left LOCKED or, never locked, was made (R10.2)."""
+
+    priority: int
+    since: int
+
+
 class System(Protocol):
     """A cache manager under test. Build it with a ``Setup``: ``MySystem(setup)``.
 
@@ -77,8 +85,9 @@ class System(Protocol):
     (``payloads``, ``order``, ``tree``, ``eviction``, ``counters``, ``events``, ``versions``, ``device``, ``staging``); the rest
     is compared, and every summary says what was not. ``policies``, by the names of ``kvspec.policies``: where the system does
     otherwise than the rules, and is not wrong; the reference then does the same, and every summary says so. ``lacks``, called
-    with a scenario: what else it needs that the system cannot do, a short text each. ``kvspec.adapter`` builds all of it from a
-    class with a method per verb.
+    with a scenario: what else it needs that the system cannot do, a short text each. A method ``turns`` may be there, for
+    ``kvspec explain`` alone: a `Turn` for each page of the observation, in its order; what is compared is the order of eviction
+    that follows from them. ``kvspec.adapter`` builds all of it from a class with a method per verb.
     """
 
     capabilities: frozenset[str]

@@ -59,6 +59,19 @@ def test_a_page_of_a_scenario() -> None:
     assert "why" in explain(GAP, "--step", "8", "--page", "decoder.main.0", "--system", "kvgpu")
 
 
+def test_the_turn_of_a_page_is_said_by_who_knows_it() -> None:
+    said = explain(GAP, "--step", "8", "--page", "decoder.main.0")
+    assert "  its turn       priority 35; it takes its place in the order when it leaves LOCKED (R10.2)\n" in said
+    assert "its turn" not in explain(GAP, "--step", "8", "--page", "decoder.main.0", "--system", "kvgpu")
+
+
+def test_a_system_that_never_answers() -> None:
+    hangs = "tests.audit.mortal:Hangs"
+    said = explain(GAP, "--page", "decoder.main.0", "--system", hangs, "--timeout", "0.3", code=1)
+    assert f"{hangs} gave no answer in step 3, resume: no answer within 0.3 s (at " in said
+    assert "mortal.py:" in said
+
+
 def test_a_page_that_cannot_be_explained() -> None:
     for args, says in (
         ([GAP], "is a scenario: say of which page with --page request.group.block, and --step N"),

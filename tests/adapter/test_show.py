@@ -250,6 +250,20 @@ def test_a_page_is_written(tmp_path: Path) -> None:
     assert "cannot be written: there is no folder" in show(GAP, "--html", tmp_path / "no" / "page.html", code=2)
 
 
+def test_a_system_that_never_answers_is_shown_up_to_where_it_hangs(tmp_path: Path) -> None:
+    hangs = "tests.audit.mortal:Hangs"
+    said = show(GAP, "--system", hangs, "--timeout", "0.3", code=1)
+    assert "\n  2  create request prefill" in said
+    assert "no answer in resume" in said and "no answer within 0.3 s" in said
+    assert re.search(r"mortal\.py:\d+ in wait_for_ever", said)
+    said = show(GAP, "--system", hangs, "--against", hangs, "--timeout", "0.3", code=1)
+    assert f"{hangs} gave no answer in step 3, resume: no answer within 0.3 s (at " in said
+    page = tmp_path / "page.html"
+    assert "page.html: 3 steps, " in show(GAP, "--system", hangs, "--timeout", "0.3", "--html", page, code=1)
+    assert "no answer within 0.3 s" in page.read_text()
+    assert "Invalid value for '--timeout'" in show(GAP, "--timeout", "-1", code=2)
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

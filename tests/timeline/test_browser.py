@@ -220,6 +220,79 @@ def test_the_cells_that_differ_are_marked_on_both_sides(browser: Browser, tmp_pa
     assert browser.problems == []
 
 
+MARKED = """(() => [...document.querySelectorAll('.side')].map(side => [...side.querySelectorAll('.differs')].map(one => {
+  const place = box => [...box.parentElement.children].indexOf(box);
+  if (one.matches('.pool')) return `pool ${one.querySelector('b').textContent} ${one.querySelector('span').textContent}`;
+  if (one.matches('td')) return `request ${one.parentElement.dataset.request} column ${place(one)}`;
+  const table = one.closest('.table'), row = one.closest('.row');
+  const what = one.matches('.cell') || one.matches('.cells i') ? `block ${place(one)}` : one.className.split(' ')[0];
+  const group = box => box.closest('.of-group').querySelector('.group-name').textContent.split(',')[0];
+  if (table) return `table ${group(row)} row ${place(row)} ${what}`;
+  return `${one.closest('.grid').dataset.group} ${row.dataset.request || 'tree'} ${what}`;
+}).join('; ')))()"""
+"""What is marked on each side, by where it stands."""
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "marked"),
+    [
+        ("levels decoder main 0", 1, "main decoder block 1"),
+        ("pages decoder main 0", 2, "main decoder block 2"),
+        ("pages decoder index 0", 0, "index decoder block 0"),
+        ("eligible decoder main 0", 0, "main decoder eligible"),
+        ("page decoder.main.0", 4, "main decoder block 0; main tree block 0"),
+        ("page decoder.index.2", 4, "index decoder block 2"),
+        ("tree 1", 3, "main tree block 0"),
+        ("tree 1", 4, "index tree block 0"),
+        ("entries rows main 0", 1, "table main row 0 block 1"),
+        ("at rows index 0", 2, "table index row 0 block 2"),
+        ("count rows main 0", 0, "table main row 0 count"),
+        ("member rows 0", 1, "table main row 0 dirt; table index row 0 dirt"),
+        ("pool gpu index", 1, "pool gpu index"),
+        ("evictable host main", 0, "pool host main"),
+        ("request decoder", 0, "request decoder column 1"),
+        ("request decoder", 1, "request decoder column 2"),
+        ("request decoder", 2, "request decoder column 3"),
+        ("request decoder", 3, "request decoder column 3"),
+        ("request decoder", 4, "request decoder column 3"),
+        ("request decoder", 5, "request decoder column 4"),
+        ("request decoder", 6, "request decoder column 4"),
+        ("request decoder", 7, "request decoder column 5"),
+        ("request decoder", 8, "request decoder column 5"),
+    ],
+)
+def test_each_thing_that_differs_is_marked_and_nothing_else(divergence: Browser, key: str, place: int, marked: str) -> None:
+    """Of a divergence, all marks but one are taken away."""
+    kind, *rest = key.split()
+    same = "one.join(' ') === key"
+    if kind == "page":
+        same = f"one[0] === 'page' && it.steps.at(11).page(one[1]).name === '{rest[0]}'"
+    found = divergence.js(
+        f"((it, key) => {{ const at = it.data.keys.findIndex(one => {same});"
+        f" it.data.divergence.marks = [[at, [{place}]]]; it.draw(); return at; }})(timelines[0], '{key}')"
+    )
+    assert found >= 0
+    assert divergence.js(MARKED) == [marked, marked]
+    versions = divergence.js("[...document.querySelectorAll('.requests')].map(one => /version of step/.test(one.innerText))")
+    assert versions == [(kind, place) == ("request", 7)] * 2
+    assert divergence.problems == []
+
+
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("divergence") / "page.html"
+    write_page(path, [diverging(mutant="R4.3 a publication retries nothing")])
+    return path
+
+
+@pytest.fixture
+def divergence(browser: Browser, diverged: Path) -> Browser:
+    browser.problems.clear()
+    browser.size(1280, 900)
+    browser.open(diverged)
+    return browser
+
+
 def test_of_several_scenarios_one_is_chosen_and_drawn(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "levels.yaml").write_text(LEVELS)
     write_page(tmp_path / "page.html", [seen(GAP), seen(tmp_path / "levels.yaml")])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index
 from kvspec.harness.systems import find_system
 from kvspec.harness.timeline.record import Recorder, Seen, walk
-from kvspec.harness.timeline.whereabouts import story, whereabouts
+from kvspec.harness.timeline.whereabouts import _order, story, whereabouts
 from kvspec.language import load_file
+from kvspec.language.loader import read_bytes
 from kvspec.observation import PageRef
 from kvspec.rules import rule_ids
 from kvspec.scenario import Scenario, Step
@@ -40,7 +40,7 @@ steps:
 """
 
 
-def walked(scenario: Scenario, until: int) -> tuple[list[tuple[Step, Index]], Memory]:
+def walked(scenario: Scenario, until: int) -> tuple[list[tuple[Step, Index]], Recorder]:
     steps: list[tuple[Step, Index]] = []
 
     def take(seen: Seen) -> None:
@@ -48,15 +48,15 @@ def walked(scenario: Scenario, until: int) -> tuple[list[tuple[Step, Index]], Me
 
     recorder = Recorder(scenario.manager, take)
     assert walk(replace(scenario, steps=scenario.steps[: until + 1]), "kvref", find_system("kvref"), {}, recorder) == ""
-    assert recorder.memory is not None
-    return steps, recorder.memory
+    return steps, recorder
 
 
 def said(scenario: Scenario, step: int, request: str, group: str, block: int) -> dict[str, list[str]]:
     """By title, what is said of a page after a step, each with its rules."""
-    steps, memory = walked(scenario, step)
+    steps, recorder = walked(scenario, step)
+    assert recorder.memory is not None
     found: dict[str, list[str]] = {}
-    for one in whereabouts(scenario.manager, steps[-1][1], memory, PageRef(request, group, block)):
+    for one in whereabouts(scenario.manager, steps[-1][1], recorder.memory, PageRef(request, group, block), recorder.turns):
         found.setdefault(one.title, []).append(f"{one.text} {', '.join(one.rules)}")
     return found
 
@@ -128,6 +128,47 @@ def test_held_droppable_and_pending_pages(levels: Scenario) -> None:
     assert gone["the page it had"] == ["is in the tree still, bob.near.0 R3.7"]
 
 
+ORDER = """\
+kvspec: 1
+name: who goes first
+rules: [R10.2]
+manager:
+  tokens_per_block: 4
+  levels: [{kind: gpu, slots: 8}, {kind: host, slots: 1}]
+  layers:
+    - {name: main, buffers: [{role: key, bytes: 64, sparse: true}]}
+    - {name: more, buffers: [{role: key, bytes: 64}]}
+steps:
+  - seed_prefix: {tokens: [0, 1, 2, 3, 4, 5, 6, 7], level: gpu, groups: [main]}
+  - seed_prefix: {tokens: [9, 9, 9, 9], level: gpu, groups: [main], priority: 20}
+  - create: {request: a, tokens: [], priority: 40}
+  - resume: a
+  - resize: {request: a, capacity: 4, history: 4}
+  - seed_prefix: {tokens: [8, 8, 8, 8], level: gpu, groups: [main, more], priority: 20}
+  - create: {request: cheap, tokens: [9, 9, 9, 9]}
+"""
+
+
+def test_the_order_of_eviction_says_priority_turn_and_who_goes_before() -> None:
+    scenario = read_bytes(Path("order.yaml"), ORDER.encode()).scenarios[0]
+    assert said(scenario, 4, "a", "main", 0)["its turn"] == [
+        "priority 40; it takes its place in the order when it leaves LOCKED R10.2"
+    ]
+    steps, recorder = walked(scenario, 5)
+    now = steps[-1][1]
+    assert recorder.memory is not None
+    found = {}
+    for place, page in enumerate(now.pages):
+        if page.tokens is not None and page.group == "main":
+            (found[page.tokens],) = _order(now, page, place, recorder.turns)
+    assert {tokens: one.text for tokens, one in found.items()} == {
+        (9,) * 4: "priority 20, in this place since step 1; no page goes before it",
+        (8,) * 4: "priority 20, in this place since step 5; behind main[9, 9, 9, 9], there since step 1",
+        tuple(range(8)): "priority 35, in this place since step 0; behind main[8, 8, 8, 8], of priority 20",
+        tuple(range(4)): "priority 35, in this place since step 0; behind main[0..7], of the same step, a higher block",
+    }
+
+
 def test_no_page_and_why(levels: Scenario, state: Scenario) -> None:
     assert said(levels, 2, "alice", "main", 9)["no page"] == ["alice has 2 blocks in main (capacity 8) R1.1"]
     assert said(state, 0, "a", "state", 0)["no page"] == ["the state of a begins at its first resume R1.3"]
@@ -153,6 +194,9 @@ def test_of_every_page_of_the_suite_there_is_a_reason(folder: str) -> None:
         recorder = Recorder(scenario.manager, lambda seen, shown=shown: shown.append(seen.now))  # type: ignore[misc]
         assert walk(scenario, "kvref", find_system("kvref"), {}, recorder) == ""
         assert recorder.memory is not None
+        for pool in shown[-1].observation.pools.values() if shown else ():
+            turns = [recorder.turns[place] for place in pool.evictable]
+            assert turns == sorted(turns, key=lambda one: (one.priority, one.since)), "R10.2"
         for number, now in enumerate(shown):
             for ref in now.by_ref:
                 found = list(whereabouts(scenario.manager, now, recorder.memory, ref))

@@ -14,6 +14,7 @@ from kvspec.cli.check import suite_or_exit
 from kvspec.cli.explain_page import explain_page
 from kvspec.cli.refusing import refuse
 from kvspec.cli.word_lines import all_words, is_word, other_word, print_line, word_lines
+from kvspec.harness.watch import DEFAULT_SECONDS
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, load_paths
 from kvspec.language.problems import nearest
 from kvspec.ops import VERBS
@@ -43,6 +44,9 @@ def explain(
         str | None, typer.Option("-k", metavar="EXPR", help="With --page: the scenario whose name, tags or rules match.")
     ] = None,
     system: Annotated[str, typer.Option(help="With --page: whose state: a name, or package.module:Class.")] = "kvref",
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="With --page: how long it may take; 0: as long as it likes.")
+    ] = DEFAULT_SECONDS,
     max_pool_bytes: Annotated[
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
@@ -54,7 +58,7 @@ def explain(
     from rich.console import Console
 
     if page is not None:
-        explain_page(names, page, step, expression, system, max_pool_bytes)
+        explain_page(names, page, step, expression, system, max_pool_bytes, timeout)
         return
     if step is not None or expression is not None:
         refuse("--step and -k go with --page, which says what to explain of a scenario: --page request.group.block")

@@ -9,13 +9,21 @@ from kvspec.cli.choosing import chosen_scenarios
 from kvspec.cli.refusing import found_system, refuse
 
 if TYPE_CHECKING:
-    from kvspec.harness.memory import Memory
     from kvspec.harness.naming import Index
+    from kvspec.harness.timeline.record import Recorder
     from kvspec.observation import PageRef
     from kvspec.scenario import Scenario, Step
 
 
-def explain_page(names: list[str], page: str, step: int | None, expression: str | None, system: str, max_pool_bytes: int) -> None:
+def explain_page(
+    names: list[str],
+    page: str,
+    step: int | None,
+    expression: str | None,
+    system: str,
+    max_pool_bytes: int,
+    timeout: float,
+) -> None:
     """Print what there is to say of a page after a step, the last one if none is named, as a system shows it."""
     from kvspec.harness.systems import lacking
     from kvspec.refs import RefError, group_shapes, pages
@@ -34,18 +42,18 @@ def explain_page(names: list[str], page: str, step: int | None, expression: str 
     last = len(scenario.steps) - 1
     if step is not None and step > last:
         refuse(f"--step {step}: there is no such step: the last one is {last}")
-    steps, memory = _walked(scenario, system, last if step is None else step)
+    steps, recorder = _walked(scenario, system, last if step is None else step, timeout)
     at, now = steps[-1]
     known = now.observation.requests
     if refs[0].request not in known:
         there = f"there {'are' if len(known) > 1 else 'is only'} {', '.join(sorted(known))}" if known else "there is none yet"
         refuse(f"--page {page}: after step {at.number} there is no request {refs[0].request!r}: {there}")
     for number, ref in enumerate(refs):
-        _print(scenario, steps, memory, ref, first=number == 0)
+        _print(scenario, steps, recorder, ref, first=number == 0)
 
 
-def _walked(scenario: Scenario, system: str, until: int) -> tuple[list[tuple[Step, Index]], Memory]:
-    """The steps up to one, with what the system shows after each."""
+def _walked(scenario: Scenario, system: str, until: int, timeout: float) -> tuple[list[tuple[Step, Index]], Recorder]:
+    """The steps up to one, with what the system shows after each, and who saw them."""
     from dataclasses import replace
 
     from kvspec.harness.timeline.record import Recorder, Seen, walk
@@ -56,14 +64,13 @@ def _walked(scenario: Scenario, system: str, until: int) -> tuple[list[tuple[Ste
         found.append((seen.step, seen.now))
 
     recorder = Recorder(scenario.manager, take)
-    raised = walk(replace(scenario, steps=scenario.steps[: until + 1]), system, found_system(system), {}, recorder)
+    raised = walk(replace(scenario, steps=scenario.steps[: until + 1]), system, found_system(system), {}, recorder, timeout)
     if raised:
         refuse(f"{scenario.position}: {system} {raised}; kvspec run shows where", 1)
-    assert recorder.memory is not None
-    return found, recorder.memory
+    return found, recorder
 
 
-def _print(scenario: Scenario, steps: list[tuple[Step, Index]], memory: Memory, ref: PageRef, first: bool) -> None:
+def _print(scenario: Scenario, steps: list[tuple[Step, Index]], recorder: Recorder, ref: PageRef, first: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -76,7 +83,8 @@ def _print(scenario: Scenario, steps: list[tuple[Step, Index]], memory: Memory, 
         console.print()
     head = Text.assemble((str(ref), "bold"), (f"  after step {at.number}, {step_text(at)}  ", ""), (str(at.position), "dim"))
     print_line(console, head, 2)
-    said = list(whereabouts(scenario.manager, now, memory, ref))
+    assert recorder.memory is not None
+    said = list(whereabouts(scenario.manager, now, recorder.memory, ref, recorder.turns))
     width = max(len(one.title) for one in said)
     title = ""
     for one in said:

@@ -11,6 +11,7 @@ import typer
 from kvspec.cli.choosing import chosen_scenarios
 from kvspec.cli.refusing import found_system, must_be_schedule, must_be_writable, refuse
 from kvspec.cli.run import Device
+from kvspec.harness.watch import DEFAULT_SECONDS
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 from kvspec.scenario import Scenario
 
@@ -33,6 +34,9 @@ def show(
     schedule: Annotated[
         str | None, typer.Option(help="Order of device work on the simulated device: fifo, adversarial or seed=N.")
     ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long one scenario may take; 0: as long as it likes.")
+    ] = DEFAULT_SECONDS,
     max_pool_bytes: Annotated[
         int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
@@ -68,7 +72,7 @@ def show(
             if number:
                 console.print()
             printer = Printer(console, scenario, step, request, full)
-        timeline = _see(scenario, system, against, options, printer)
+        timeline = _see(scenario, system, against, options, printer, timeout)
         timelines.append(timeline)
         failed = failed or timeline.failed
         if printer is not None:
@@ -78,7 +82,9 @@ def show(
     raise typer.Exit(1 if failed else 0)
 
 
-def _see(scenario: Scenario, system: str, against: str, options: Mapping[str, str], printer: object) -> Timeline:
+def _see(
+    scenario: Scenario, system: str, against: str, options: Mapping[str, str], printer: object, timeout: float
+) -> Timeline:
     """Replay a scenario and see every step; leaves with the reason if a system cannot carry it out."""
     from kvspec.cli.step_lines import Printer
     from kvspec.harness.systems import lacking
@@ -90,8 +96,8 @@ def _see(scenario: Scenario, system: str, against: str, options: Mapping[str, st
             refuse(f"{scenario.position}: {name} lacks {', '.join(lack)}; --system {against} shows {against} alone")
     take = printer.take if isinstance(printer, Printer) else None
     if system == against:
-        return see_one(scenario, system, options, take)
-    return see_both(scenario, system, against, options, take)
+        return see_one(scenario, system, options, take, timeout)
+    return see_both(scenario, system, against, options, take, timeout)
 
 
 def _must_be_there(scenarios: list[Scenario], step: int | None, request: str | None) -> None:

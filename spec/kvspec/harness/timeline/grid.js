@@ -80,8 +80,9 @@ function treeRow(view, place, way) {
   const cells = way.map(block => {
     const number = block.value[3 + place];
     if (block.again) return `<i class="cell again"></i>`;
-    return number === null ? `<i class="cell link" title="in the tree as a link, without a page here (R3.9)"></i>`
-      : cell(view, number, 1, ["of-tree"], undefined);
+    const differs = view.differs(["tree", block.number], 3 + place) ? ["differs"] : [];
+    return number === null ? `<i class="cell link ${differs.join("")}" title="in the tree as a link, without a page here (R3.9)"></i>`
+      : cell(view, number, 1, ["of-tree", ...differs], undefined);
   });
   const tokens = way[way.length - 1].value[2];
   return {

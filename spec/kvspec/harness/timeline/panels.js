@@ -4,9 +4,9 @@
 function requests(view) {
   const facts = view.facts, tpb = facts.data.tokens_per_block;
   const rows = facts.all("request").filter(([[name]]) => view.wanted.request(name)).map(([[name]]) => {
-    const now = facts.request(name), was = view.before.request(name), mark = field => {
-      if (view.differs(["request", name], REQUEST.indexOf(field))) return " class=\"differs\"";
-      return !was || was[field] !== now[field] ? " class=\"changed\"" : "";
+    const now = facts.request(name), was = view.before.request(name), mark = (...fields) => {
+      if (fields.some(field => view.differs(["request", name], REQUEST.indexOf(field)))) return " class=\"differs\"";
+      return !was || fields.some(field => was[field] !== now[field]) ? " class=\"changed\"" : "";
     };
     if (now.status === "closed") {
       return `<tr class="closed"><th>${escape(name)}</th><td${mark("status")} colspan="5">closed</td></tr>`;
@@ -17,9 +17,9 @@ function requests(view) {
     return `<tr data-request="${escape(name)}"><th>${escape(name)}</th>
       <td${mark("status")}><em class="dot ${now.status}"></em>${now.status}</td>
       <td${mark("phase")}><em class="phase ${now.phase}">${now.phase}</em></td>
-      <td${mark(was && was.history !== now.history ? "history" : "capacity")}>${lengths} <span class="n">${now.history}/${now.capacity}</span></td>
-      <td${mark("row")}>${now.row === null ? "" : `row ${now.row}${now.batch ? ` of ${escape(now.batch)}` : ""}`}</td>
-      <td${mark("version")} title="its version is that of step ${now.version}">${now.dirty ? `<em class="dirt dirty"></em>dirty` : "clean"}${
+      <td${mark("capacity", "history", "committed")}>${lengths} <span class="n">${now.history}/${now.capacity}</span></td>
+      <td${mark("row", "batch")}>${now.row === null ? "" : `row ${now.row}${now.batch ? ` of ${escape(now.batch)}` : ""}`}</td>
+      <td${mark("version", "dirty")} title="its version is that of step ${now.version}">${now.dirty ? `<em class="dirt dirty"></em>dirty` : "clean"}${
         view.differs(["request", name], REQUEST.indexOf("version")) ? `, version of step ${now.version}` : ""}</td></tr>`;
   });
   return rows.length ? `<table class="requests"><tbody>${rows.join("")}</tbody></table>` : "";

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvspec.config import ManagerConfig
@@ -16,9 +16,10 @@ from kvspec.harness.side import Side
 from kvspec.harness.systems import Factory, setup_for
 from kvspec.harness.timeline.changes import Change, changes
 from kvspec.harness.timeline.facts import Facts, Key, Numbers, PageFact, RequestFact, facts
+from kvspec.harness.watch import TimedOut, limited
 from kvspec.refs import group_shapes
 from kvspec.scenario import Scenario, Step
-from kvspec.system import Outcome
+from kvspec.system import Outcome, Turn
 
 NOT_MARKED: dict[str, tuple[str, ...]] = {
     "page": ("base", "name", "slot", "gates", "why", "rule", "deferred"),
@@ -61,7 +62,8 @@ class Seen:
 class Recorder:
     """Sees the steps of one replay, and hands each on.
 
-    ``memory``: what the harness remembers of the system that is shown. ``broken``: why nothing more is seen, if a system shows
+    ``memory``: what the harness remembers of the system that is shown. ``turns``: after the last step, for the pages of its
+    ``now``, if the system says so (``kvspec.system.System``). ``broken``: why nothing more is seen, if a system shows
     something so malformed that it cannot be drawn; the comparison says what is wrong with it.
     """
 
@@ -72,6 +74,7 @@ class Recorder:
         self.numbers = Numbers()
         self.facts: Facts = {}
         self.memory: Memory | None = None
+        self.turns: Sequence[Turn] = ()
         self.broken = ""
 
     def watch(self, comparison: Comparison, differences: tuple[Difference, ...]) -> None:
@@ -143,28 +146,48 @@ def _named_marks(
             yield ("page", numbers[place]), (PageFact._fields.index("name"),)
 
 
-def walk(scenario: Scenario, name: str, factory: Factory, options: Mapping[str, str], recorder: Recorder) -> str:
+def walk(
+    scenario: Scenario, name: str, factory: Factory, options: Mapping[str, str], recorder: Recorder, timeout: float = 0.0
+) -> str:
     """Carry out a scenario with one system, and let a recorder see every step.
 
-    :returns: what the system raised, and where, if it raised anything; else nothing.
+    :param timeout: it ends after so many seconds; 0 for no limit. As of ``replay``.
+    :returns: what the system raised, or that it gave no answer, and where; nothing if all went well.
     """
+    doing = ["while it was built"]
+    try:
+        with limited(timeout):
+            raised = _walked(scenario, name, factory, options, recorder, doing)
+    except TimedOut as error:  # not in the system, which would have been guarded
+        raised = Raised(str(error), (), late=True)
+    if raised is None:
+        return ""
+    where = f" (at {raised.frames[0]})" if raised.late and raised.frames else ""
+    return f"{'gave no answer' if raised.late else 'raised'} {doing[0]}: {raised.text}{where}"
+
+
+def _walked(
+    scenario: Scenario, name: str, factory: Factory, options: Mapping[str, str], recorder: Recorder, doing: list[str]
+) -> Raised | None:
     system = guarded(lambda: factory(setup_for(settled(scenario, factory), options)))
     if isinstance(system, Raised):
-        return f"raised while it was built: {system.text}"
+        return system
     memory = Memory(tuple(group_shapes(scenario.manager)))
     before: Index | None = None
     try:
         for step in scenario.steps:
-            doing = f"raised in step {step.number}, {step.op.verb}"
+            doing[0] = f"in step {step.number}, {step.op.verb}"
             outcome = guarded(lambda step=step: system.apply(step.op))  # type: ignore[misc]
             if isinstance(outcome, Raised):
-                return f"{doing}: {outcome.text}"
+                return outcome
             now = guarded(lambda: Index(system.observe()))
             if isinstance(now, Raised):
-                return f"{doing}: {now.text}"
+                return now
             memory.update(step.number, step.op, outcome, before, now)
             recorder.see(step, Side(name, memory, before, now, outcome))
             before = now
+        turns = guarded(getattr(system, "turns", tuple))
+        recorder.turns = () if isinstance(turns, Raised) or before is None or len(turns) != len(before.pages) else turns
     finally:
         guarded(system.close)
-    return ""
+    return None

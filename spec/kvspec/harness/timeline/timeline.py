@@ -89,21 +89,30 @@ def recorder_of(timeline: Timeline, take: Take | None) -> Recorder:
     return Recorder(timeline.scenario.manager, both)
 
 
-def see_one(scenario: Scenario, system: str, options: Mapping[str, str], take: Take | None = None) -> Timeline:
-    """See a scenario carried out by one system. Nothing is compared."""
+def see_one(
+    scenario: Scenario, system: str, options: Mapping[str, str], take: Take | None = None, timeout: float = 0.0
+) -> Timeline:
+    """See a scenario carried out by one system, in a limited time (``walk``). Nothing is compared."""
     timeline = Timeline(scenario, (system,))
-    raised = walk(scenario, system, find_system(system), options, recorder_of(timeline, take))
+    raised = walk(scenario, system, find_system(system), options, recorder_of(timeline, take), timeout)
     timeline.raised = bool(raised)
     timeline.stopped = f"{system} {raised}; kvspec run shows where" if raised else ""
     return timeline
 
 
-def see_both(scenario: Scenario, system: str, against: str, options: Mapping[str, str], take: Take | None = None) -> Timeline:
-    """See a scenario replayed through two systems, up to and with the first step at which they differ."""
+def see_both(
+    scenario: Scenario,
+    system: str,
+    against: str,
+    options: Mapping[str, str],
+    take: Take | None = None,
+    timeout: float = 0.0,
+) -> Timeline:
+    """See a scenario replayed through two systems, up to and with the first step at which they differ, in a limited time."""
     timeline = Timeline(scenario, (against, system))
     recorder = recorder_of(timeline, take)
     names = Named(system, find_system(system)), Named(against, find_system(against))
-    result = replay(scenario, *names, options, watch=recorder.watch)
+    result = replay(scenario, *names, options, watch=recorder.watch, timeout=timeout)
     finish(timeline, recorder, result, options)
     return timeline
 

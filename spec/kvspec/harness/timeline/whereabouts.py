@@ -12,6 +12,7 @@ from kvspec.harness.timeline.reasons import first_layers, owners_of, pool_of, wh
 from kvspec.harness.timeline.wording import arguments, folded, listed, shown_name
 from kvspec.observation import Observation, PageRef, PageStatus, PageView, Phase, RequestStatus, RequestView
 from kvspec.scenario import Step
+from kvspec.system import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,13 @@ class Statement:
     rules: tuple[str, ...] = ()
 
 
-def whereabouts(manager: ManagerConfig, now: Index, memory: Memory, ref: PageRef) -> Iterator[Statement]:
-    """All that there is to say of the page that a request refers to as a block, after a step; or of why there is none."""
+def whereabouts(
+    manager: ManagerConfig, now: Index, memory: Memory, ref: PageRef, turns: Sequence[Turn] = ()
+) -> Iterator[Statement]:
+    """All that there is to say of the page that a request refers to as a block, after a step; or of why there is none.
+
+    :param turns: of the pages of ``now``, if the system says so.
+    """
     view = now.observation
     place = now.by_ref.get(ref)
     if place is None:
@@ -49,6 +55,7 @@ def whereabouts(manager: ManagerConfig, now: Index, memory: Memory, ref: PageRef
             yield from _held(manager, layer, view, page, place)
         case PageStatus.DROPPABLE:
             yield from _droppable(view, page, place)
+    yield from _order(now, page, place, turns)
     yield from _published(view, memory, ref, page)
 
 
@@ -193,13 +200,44 @@ def _eviction(view: Observation, page: PageView, place: int) -> Iterator[Stateme
         return
     order = pool[1].evictable
     below = next((pool_of(view, level, page.group) for level in Level if level == page.level + 1), None)
-    down = f"to the {Level(page.level + 1).label}, where {below[1].free} slots are free" if below is not None else ""
+    down = f"to the {Level(page.level + 1).label}, where {_free_slots(below[1].free)}" if below is not None else ""
     if page.status is PageStatus.DROPPABLE:
         what = f"{down}, or it is dropped" if down else "dropped"
     else:
         what = f"{down}; a held page is never dropped" if down else "nowhere: nothing is below, and a held page is never dropped"
     text = f"an eviction, in which it is {order.index(place) + 1} of {len(order)} in {page.level.label}.{pool[0]}: {what}"
     yield Statement("would move it", text, ("R10.1", "R10.2"))
+
+
+def _free_slots(count: int) -> str:
+    return f"{count or 'no'} slot is free" if count in (0, 1) else f"{count} slots are free"
+
+
+def _order(now: Index, page: PageView, place: int, turns: Sequence[Turn]) -> Iterator[Statement]:
+    """What decides when a page is evicted, and which page goes just before it."""
+    if not turns:
+        return
+    turn = turns[place]
+    if page.status is PageStatus.LOCKED:
+        text = f"priority {turn.priority}; it takes its place in the order when it leaves LOCKED"
+        yield Statement("its turn", text, ("R10.2",))
+        return
+    pool = pool_of(now.observation, page.level, page.group)
+    order = pool[1].evictable if pool is not None else ()
+    where = order.index(place) if place in order else 0
+    ahead = "no page goes before it"
+    if where:
+        other, theirs = now.pages[order[where - 1]], turns[order[where - 1]]
+        if theirs.priority != turn.priority:
+            why = f"of priority {theirs.priority}"
+        elif theirs.since != turn.since:
+            why = f"there since step {theirs.since}"
+        elif other.block != page.block:
+            why = "of the same step, a higher block"
+        else:
+            why = "of the same step, of a lower group or older"
+        ahead = f"behind {shown_name(other)}, {why}"
+    yield Statement("its turn", f"priority {turn.priority}, in this place since step {turn.since}; {ahead}", ("R10.2",))
 
 
 def _published(view: Observation, memory: Memory, ref: PageRef, page: PageView) -> Iterator[Statement]:
