@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from kvgpu.batch.batch_lengths import batch_lengths
 from kvgpu.batch.export import ExportedArray
 from kvgpu.batch.publication import publication
-from kvgpu.batch.table_reads import named_slots
 from kvgpu.batch.tables import Tables
 from kvgpu.device.api import Event, Stream
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.manager import Manager
+from kvgpu.operations.table_reads import TableReads
 from kvgpu.requests.request import Request
 from kvgpu.requests.row_entries import RequestEntries, RowEntries
 from kvgpu.storage.fences import Point
@@ -55,6 +55,7 @@ class Batch:
         self._written: list[int] = [NEVER] * rows
         self._lengths, self._countable = [0] * rows, [0] * rows
         self._entries: list[RequestEntries | None] = [None] * rows
+        self._table_reads: TableReads | None = None
         self._open = True
         with manager.exclusive():
             self.tables = Tables(manager, name, TableLayout(len(self.groups), rows, blocks, levels))
@@ -121,6 +122,8 @@ class Batch:
                 if member is not None:
                     self._manager.inside.leave(member)
             self._members, self._entries = [None] * self.rows, [None] * self.rows
+            if self._table_reads is not None:
+                self._table_reads.close()
             self.tables.free()
 
     def _row_for(self, request: Request, row: int | None) -> int:
@@ -239,8 +242,10 @@ class Batch:
         members = [self._members[row] for row in rows]
         before = [self._entries[row] for row in rows]
         fences, groups = self._manager.fences, len(self.groups)
-        shows = self.tables.publish(stream, rows, lambda packer: publication(rows, members, groups, before, fences, packer))
-        for row, member, length, countable, entries in zip(rows, members, *shows, strict=True):
+        found = self.tables.publish(stream, rows, lambda packer: publication(rows, members, groups, before, fences, packer))
+        if self._table_reads is not None:
+            self._table_reads.published(before, found.shows.entries, found.changes)
+        for row, member, length, countable, entries in zip(rows, members, *found.shows, strict=True):
             self._lengths[row], self._countable[row], self._entries[row] = length, countable, entries
             self._written[row] = EMPTY if member is None else member.version
             if member is not None:
@@ -259,13 +264,13 @@ class Batch:
             self.refuse_capture("record_read", stream, members=True)
             reads = manager.inside.record(stream, "R7.7 record_read: the reads of the tables so far")
             self.tables.note_reads(reads)
-            for member in self._members:
-                if member is not None and member.active:
-                    assert member.stream is not None
-                    manager.inside.wait(member.stream, (reads,), "R7.7 record_read: the stream of an active member")
-            rows = [entries for row in range(self.rows) if (entries := self.row_entries(row)) is not None]
-            members = [member for member in self._members if member is not None]
-            manager.inside.reads_of_slots(reads, named_slots(manager.layout, self.groups, rows), members)
+            active = [member for member in self._members if member is not None and member.active]
+            streams = {member.stream.name: member.stream for member in active if member.stream is not None}
+            for each in streams.values():
+                manager.inside.wait(each, (reads,), "R7.7 record_read: the stream of an active member")
+            if self._table_reads is None:  # a batch of which nobody records reads pays nothing for them
+                self._table_reads = manager.inside.table_reads(self.groups, self._entries)
+            self._table_reads.record(reads, self)
 
     def resize(
         self, capacities: Sequence[int | None] | None, histories: Sequence[int | None] | None, stream: Stream

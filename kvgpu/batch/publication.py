@@ -18,10 +18,14 @@ PART = 128
 
 
 class Publication(NamedTuple):
-    """One publication. ``shows``: each row written. ``ready``: the readiness of all pages in them, a point a stream (R7.5)."""
+    """One publication. ``shows``: each row written. ``ready``: the readiness of all pages in them, a point a stream (R7.5).
+
+    ``changes``: for each row and group, what may differ from what the row showed; ``None``: it is not known.
+    """
 
     shows: Rows
     ready: tuple[Point, ...]
+    changes: Sequence[ChangedBlocks | None]
 
 
 def publication(
@@ -40,10 +44,11 @@ def publication(
     lengths: list[int] = []
     countable: list[int] = []
     entries: list[RequestEntries] = []
-    changes: list[ChangedBlocks | None] = []
+    every: list[ChangedBlocks | None] = []
     ready: list[Point] = []
     for first in range(0, len(rows), PART):
         part = slice(first, first + PART)
+        changes: list[ChangedBlocks | None] = []
         for member, old in zip(members[part], before[part], strict=True):
             if member is None:
                 entries.append(empty)
@@ -58,5 +63,5 @@ def publication(
                 changes += changed
                 ready += shown.ready
         packer.add(rows[part], Rows(lengths[part], countable[part], entries[part]), changes)
-        changes = []
-    return Publication(Rows(lengths, countable, entries), Fence(ready).points)
+        every += changes
+    return Publication(Rows(lengths, countable, entries), Fence(ready).points, every)

@@ -12,7 +12,6 @@ from kvgpu.batch.publication import Publication
 from kvgpu.device.api import Access, DeviceError, Event, Memory, Stream
 from kvgpu.errors import CopyFailed
 from kvgpu.manager import Manager
-from kvgpu.requests.row_entries import Rows
 from kvgpu.storage.fences import Fence, Point
 from kvgpu.upload.packing.form import NARROW_SLOTS, ROW, PackedForm, padded
 from kvgpu.upload.packing.packer import Packer, prepare
@@ -92,7 +91,7 @@ class Tables:
         """The next publication runs after these reads (R7.7)."""
         self._reads = Fence((*self._reads.points, reads))
 
-    def publish(self, stream: Stream, rows: Sequence[int], what: Callable[[Packer], Publication]) -> Rows:
+    def publish(self, stream: Stream, rows: Sequence[int], what: Callable[[Packer], Publication]) -> Publication:
         """Write ``rows`` on ``stream``, as one upload, after all that R7.5 names. Returns what was written.
 
         ``what``: looks it up, and has it packed.
@@ -112,8 +111,8 @@ class Tables:
         layout = self.layout
         packer = Packer(self._staging.host_bytes(buffer), self.form, len(rows) * layout.groups, layout.blocks)
         try:
-            shows, ready = what(packer)
-            manager.inside.wait(stream, ready, "R7.5 publication: readiness of the pages in its rows")
+            found = what(packer)
+            manager.inside.wait(stream, found.ready, "R7.5 publication: readiness of the pages in its rows")
             manager.inside.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
             manager.inside.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
             if self.published is None:
@@ -134,7 +133,7 @@ class Tables:
         self.published = manager.inside.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.
         self._reads = self._refused = Fence()
-        return shows
+        return found
 
     def free(self) -> None:
         """Give the staging buffers back, and the tables once no export holds them."""

@@ -101,7 +101,7 @@ class Copies:
         ready = fences.add([done])
         journal.put("ready", numbers, ready)
         journal.put_slots(source, "fence", old, fences.add([fences.again(done, COPY_OUT)]))
-        journal.put_slots(source, "readers", old, EMPTY)
+        journal.take_over_readers(source, old)
         journal.vacate(source, old)
         journal.place(numbers, target, slots)
         evictable = numbers[read(pages.locks, numbers) == 0]
@@ -126,7 +126,7 @@ class Copies:
         journal.fence_slots(numbers, [fences.again(done, PRIVATE_COPY_OUT)])
 
     def _slot_points(self, pool: SlotPool, slots: Int32) -> tuple[Point, ...]:
-        return self._journal.core.fences.points(read(pool.fence, slots), read(pool.readers, slots))
+        return self._journal.core.fences.points(read(pool.fence, slots), pool.readers(slots))
 
     def _submit(
         self,
@@ -170,7 +170,7 @@ class Copies:
         if refusal is not None:
             raise CopyFailed(f"copy refused after its work was queued: {text}; nothing has changed but readiness, call again")
         self._journal.put_slots(target, "fence", target_slots, EMPTY)
-        self._journal.put_slots(target, "readers", target_slots, EMPTY)
+        self._journal.take_over_readers(target, target_slots)
         return done
 
     def _owner_work(self, owners: Iterable[Request]) -> list[Point]:

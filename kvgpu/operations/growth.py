@@ -75,10 +75,10 @@ def wait_for_slots(tx: Transaction, request: Request, slots: dict[SlotKey, Int32
     assert request.stream is not None
     for key, taken in slots.items():
         pool = tx.core.pool(key)
-        points = tx.core.fences.points(pool.fence[taken], pool.readers[taken])
+        points = tx.core.fences.points(pool.fence[taken], pool.readers(taken))
         tx.core.fences.wait(request.stream, points, where="R7.9 the slots that a request takes")
         tx.put_slots(pool, "fence", taken, EMPTY)
-        tx.put_slots(pool, "readers", taken, EMPTY)
+        tx.take_over_readers(pool, taken)
 
 
 def gpu_counts(core: Core, wanted: Sequence[tuple[int, Int32, Int32]]) -> dict[SlotKey, int]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kvgpu.device.api import Stream
-from kvgpu.operations import growth, recorded_reads
+from kvgpu.operations import growth
 from kvgpu.operations.capture import Capture
 from kvgpu.operations.state import Core
+from kvgpu.operations.table_reads import TableReads
 from kvgpu.requests.request import Membership, Request
-from kvgpu.runs import Int32
+from kvgpu.requests.row_entries import RequestEntries
 from kvgpu.storage.fences import Point
 
 
@@ -64,6 +65,6 @@ class Inside:
         """Order a stream after points."""
         self._core.fences.wait(stream, points, site)
 
-    def reads_of_slots(self, reads: Point, slots: Iterable[tuple[int, int, Int32]], members: Iterable[Request]) -> None:
-        """Order later use of slots, and later work of whoever has them now, after reads: see ``recorded_reads.of_slots``."""
-        recorded_reads.of_slots(self._core, reads, slots, members)
+    def table_reads(self, groups: Sequence[int], shown: Sequence[RequestEntries | None]) -> TableReads:
+        """What keeps the recorded reads of tables: see ``TableReads``."""
+        return TableReads(self._core, groups, shown)

@@ -104,7 +104,7 @@ def pool_info(core: Core, level: int, pool_group: int) -> PoolInfo:
     free = pool.free_slots()
     both = {}
     fences = []
-    for pair in zip(pool.fence[free].tolist(), pool.readers[free].tolist(), strict=True):
+    for pair in zip(pool.fence[free].tolist(), pool.readers_seen(free).tolist(), strict=True):
         if pair not in both:
             both[pair] = _joined(core, *pair)
         fences.append(both[pair])

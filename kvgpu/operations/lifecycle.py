@@ -67,7 +67,7 @@ def behind(core: Core, numbers: Int32) -> tuple[tuple[Point, ...], tuple[Point, 
 
     As they are where the request locks them: it waits for no offload of the same operation.
     """
-    reads = [core.pool(key).readers[core.pages.slot[part]] for key, part in core.by_key(numbers)]
+    reads = [core.pool(key).readers(core.pages.slot[part]) for key, part in core.by_key(numbers)]
     return core.fences.points(core.pages.ready[numbers]), core.fences.points(*reads)
 
 

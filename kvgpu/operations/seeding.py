@@ -94,7 +94,7 @@ def _make(
             above = prefixes.get(block - 1)
             prefixes[block] = path[block].prefix() if above is None else above + path[block].tokens
     payloads = [content(prefixes[block], group, block) for block, group in wanted]
-    waits = [Wait(fences.points(pool.fence[slots], pool.readers[slots]), where="R7.2 the slots that seeds take")]
+    waits = [Wait(fences.points(pool.fence[slots], pool.readers(slots)), where="R7.2 the slots that seeds take")]
     source = Side(np.arange(len(slots), dtype=np.int32), None, fill_buffer(core, payloads))
     try:
         done = core.copier.on_lane(source, Side(slots, pool), waits, "payload of seeded pages")
@@ -102,7 +102,7 @@ def _make(
         raise CopyFailed(f"the payloads of {len(payloads)} seeded pages were refused: {error}") from error
     tx.on_undo(lambda: _fence(core, pool, slots, done))
     tx.put_slots(pool, "fence", slots, EMPTY)
-    tx.put_slots(pool, "readers", slots, EMPTY)
+    tx.take_over_readers(pool, slots)
     ready, numbers = fences.add([done]), []
     for (block, group), slot in zip(wanted, slots.tolist(), strict=True):
         one = np.array([block], dtype=np.int32)

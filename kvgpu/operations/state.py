@@ -158,9 +158,9 @@ class Core:
         if pool.memory is None or not self.poisoning:
             return []
         made = []
-        for slot in slots.tolist():
+        for slot, readers in zip(slots.tolist(), pool.readers(slots).tolist(), strict=True):
             points = self.fences[int(pool.fence[slot])].points
-            if len(points) != 1 or pool.readers[slot] != EMPTY:
+            if len(points) != 1 or readers != EMPTY:
                 continue
             one = np.array([slot], dtype=np.int32)
             poisoned = self.device.poison(

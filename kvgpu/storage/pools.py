@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from kvgpu.config import POOL_ALIGN, PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Memory
 from kvgpu.runs import Int32, read, write
-from kvgpu.storage.fences import EMPTY, FenceTable
+from kvgpu.storage.fences import EMPTY, FenceTable, Point
 from kvspec.config import Level
 
 FREE = -1
@@ -91,6 +92,18 @@ class Given:
 Mark = tuple[tuple[Int32, ...], int, Int32, Given | None, int, int]
 
 
+class PendingReads(Protocol):
+    """Recorded reads that are not noted yet at the slots that they concern."""
+
+    def not_noted(self, pool: SlotPool, slots: Int32) -> Sequence[tuple[npt.NDArray[np.intp], Sequence[Point]]]:
+        """Those that concern these slots: where in ``slots`` they stand, and the reads."""
+        ...
+
+    def settle(self, pool: SlotPool, slots: Int32) -> bool:
+        """Have these noted (``SlotPool.note_reads``). Whether there were any."""
+        ...
+
+
 _pools = itertools.count()
 """Pools ever made: managers may share a device, and the ordering check must tell their slots apart."""
 
@@ -98,7 +111,9 @@ _pools = itertools.count()
 class SlotPool:
     """The slots of one pool group of one level.
 
-    ``fence[slots]``: what the next use of a slot waits for (R7.2, R7.4). ``readers[slots]``: the reads recorded on it (R7.7).
+    ``fence[slots]``: what the next use of a slot waits for (R7.2, R7.4), beside the reads recorded on it (``readers``).
+    ``table_reads``: reads of tables that are noted at slots when these are asked for their readers.
+
     ``page[slots]``: who is in it, ``FREE`` or ``TAKEN``. ``free``: how many are free. ``evictable``: how many pages that nobody
     has locked are in it.
 
@@ -113,7 +128,8 @@ class SlotPool:
         self.key = (spec.level, spec.number)
         self._fences = fences
         self.fence = fences.register(np.full(spec.slots, EMPTY, dtype=np.int32))
-        self.readers = fences.register(np.full(spec.slots, EMPTY, dtype=np.int32))
+        self._readers = fences.register(np.full(spec.slots, EMPTY, dtype=np.int32))
+        self.table_reads: list[PendingReads] = []
         self.page: Int32 = np.full(spec.slots, FREE, dtype=np.int32)
         self.free = spec.slots
         self.evictable = 0
@@ -130,6 +146,31 @@ class SlotPool:
             self.memory = device.allocate(KINDS[spec.level], max(spec.nbytes, POOL_ALIGN), name)
         else:
             self.file = PageFile(folder / f"pool-group-{spec.number}", spec.page_bytes, spec.slots)
+
+    def readers(self, slots: Int32) -> Int32:
+        """For each slot, the fence of the reads recorded on it (R7.7)."""
+        self._settle(slots)
+        return read(self._readers, slots)
+
+    def readers_seen(self, slots: Int32) -> Int32:
+        """The same for an observer: nothing is noted, and what comes later does not depend on it."""
+        found = read(self._readers, slots)
+        for pending in self.table_reads:
+            for where, points in pending.not_noted(self, slots):
+                found[where] = self._fences.merged(found[where], points)
+        return found
+
+    def note_reads(self, slots: Int32, reads: Iterable[Point]) -> None:
+        """Reads were recorded on slots."""
+        self._readers[slots] = self._fences.merged(self._readers[slots], reads)
+
+    def set_readers(self, slots: Int32, fences: Int32 | int) -> None:
+        """Whoever has asked for the ``readers`` of slots sees to it that they are waited for: other fences are in their place."""
+        write(self._readers, slots, fences)
+
+    def _settle(self, slots: Int32) -> bool:
+        noted = [pending.settle(self, slots) for pending in self.table_reads]
+        return any(noted)
 
     def mark(self) -> Mark:
         """What ``restore`` needs to undo takes and gives."""
@@ -151,7 +192,7 @@ class SlotPool:
             self._head += len(chunk)
             if self._head == len(self._passed[0]):
                 self._passed, self._head = self._passed[1:], 0
-            passed = self._fences.passed(read(self.fence, chunk)) & self._fences.passed(read(self.readers, chunk))
+            passed = self._have_passed(chunk)
             if not passed.all():  # a reader was recorded since
                 self._waiting = self._in_order(np.concatenate([self._waiting, chunk[~passed]]))
                 chunk = chunk[passed]
@@ -194,7 +235,7 @@ class SlotPool:
         self._collect()
         if not self._waiting.size:
             return
-        passed = self._fences.passed(self.fence[self._waiting]) & self._fences.passed(self.readers[self._waiting])
+        passed = self._have_passed(self._waiting)
         if not passed.any():
             return
         fresh, self._waiting = self._waiting[passed], self._waiting[~passed]
@@ -204,6 +245,12 @@ class SlotPool:
         while chunks and (self._freed[chunks[-1][-1]] > self._freed[fresh[0]] or len(chunks[-1]) <= len(fresh)):
             fresh = self._in_order(np.concatenate([chunks.pop(), fresh]))
         self._passed = (*chunks, fresh)
+
+    def _have_passed(self, slots: Int32) -> npt.NDArray[np.bool_]:
+        """For each slot, whether all that its next use waits for had run when the fences were last looked at."""
+        if self._settle(slots):
+            self._fences.refresh()
+        return self._fences.passed(read(self.fence, slots)) & self._fences.passed(read(self._readers, slots))
 
     def accesses(self, slots: Int32, write: bool) -> list[Access]:
         """The accesses of a submission to slots, for the ordering check."""

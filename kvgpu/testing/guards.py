@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kvgpu.batch import table_reads
 from kvgpu.batch.batch import Batch
 from kvgpu.config import LayerGroup
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
@@ -340,13 +339,6 @@ def _one_lane(old: Any) -> Any:
     return lambda self, after: self._lanes[0] if self._lanes else old(self, after)
 
 
-def _first_row_only(old: Any) -> Any:
-    def named(layout: Any, groups: Any, rows: Any) -> Any:
-        return old(layout, groups, list(rows)[:1])
-
-    return named
-
-
 def _any_gpu_pool(old: Any) -> Any:
     def too_full(core: Any) -> bool:
         limit = core.layout.max_util_for_resume
@@ -366,7 +358,7 @@ def _block_by_block(old: Any) -> Any:
 def _overwritten_at_once(old: Any) -> Any:
     def vacate(self: Any, pool: Any, slots: Any) -> None:
         old(self, pool, slots)
-        events = [point.event for point in self.core.fences.points(pool.fence[slots], pool.readers[slots])]
+        events = [point.event for point in self.core.fences.points(pool.fence[slots], pool.readers(slots))]
         if pool.memory is not None:
             self.core.device.poison(pool.memory, pool.ranges(slots), events, "R7.2 a released slot is overwritten at once")
 
@@ -467,7 +459,6 @@ GUARDS: tuple[Break, ...] = (
     ("R7.6 a staging buffer is never used again", "R7.6", on(StagingPool.acquire, lambda old: lambda self: self._grow())),
     ("R7.6 a copy buffer is used too early", "R7.6", on(Buffers.take, _early_copy_buffer)),
     ("R7.1 all copies stand in one lane", "R7.1", on(Copier.lane, _one_lane)),
-    ("R7.7 only the first row's slots are read", "R7.7", everywhere(table_reads.named_slots, _first_row_only)),
     ("R8.1 the levels are not written", "R8.1", on(Packer.add, _without_levels)),
     ("R8.2 the row of a closed member stays", "R8.2", on(Batch.member_closed, instead(None))),
     ("R8.2 the last free row is taken", "R8.2", on(Batch._row_for, _last_free_row)),

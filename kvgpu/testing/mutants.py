@@ -15,6 +15,7 @@ from kvgpu.testing.error_guards import ERROR_GUARDS
 from kvgpu.testing.guards import GUARDS
 from kvgpu.testing.pairs import PAIRS
 from kvgpu.testing.patches import DROPPED, Patch
+from kvgpu.testing.reads import READS
 from kvgpu.testing.sizes import SIZES
 from kvgpu.testing.waits import WAITS
 
@@ -97,5 +98,5 @@ def mutants() -> tuple[Mutant, ...]:
     """All breaks: the sites, the waits that share a site's name, the guards."""
     fences = [Mutant(site, site.split()[0], "fence", {"mutant": site}) for site in SITES]
     waits = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in WAITS]
-    guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS))
+    guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS, *READS))
     return (*fences, *waits, *guards)

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import numpy as np
 
 from kvgpu.batch.tables import Tables
-from kvgpu.operations import commit, create, growth, lifecycle, recorded_reads, tree_changes
+from kvgpu.operations import commit, create, growth, lifecycle, tree_changes
 from kvgpu.operations.copies import Copies
 from kvgpu.operations.room import Room
 from kvgpu.operations.transaction import Transaction
@@ -119,14 +119,6 @@ def _first_pool_alone(old: Any) -> Any:
     return copy
 
 
-def _reads_of_locked_pages(old: Any) -> Any:
-    def keep(core: Any, reads: Any, key: Any, slots: Any) -> None:
-        inside = core.pool(key).page[slots]
-        old(core, reads, key, slots[(inside < 0) | (core.pages.locks[inside] > 0)])
-
-    return keep
-
-
 def _back_as_the_youngest(old: Any) -> Any:
     def remove(tx: Any, node: Any, events: Any) -> None:
         parent = node.parent
@@ -211,11 +203,6 @@ PAIRS: tuple[tuple[str, str, Patch], ...] = (
     ("R3.5 prefetched pages count as use", "R3.5", on(lifecycle.prefetch, _prefetched_is_use)),
     ("R1.3 a snapshot is evicted for the copy of itself", "R1.3", during(lifecycle._resume, Room.pin, _snapshot_may_leave)),
     ("R3.4 a private copy has the first pool alone", "R3.4", on(Copies.copy, _first_pool_alone)),
-    (
-        "R7.7 readers of a page are forgotten while its owner is suspended",
-        "R7.7",
-        on(recorded_reads.keep_for_slots, _reads_of_locked_pages),
-    ),
     (
         "R3.14 a block that comes back is the youngest of its siblings",
         "R3.14",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kvgpu.batch.tables import Tables
-from kvgpu.operations import growth, recorded_reads, tree_changes
+from kvgpu.operations import growth, tree_changes
 from kvgpu.operations.transaction import Transaction
 from kvgpu.storage.fences import FenceTable
+from kvgpu.storage.pools import SlotPool
 from kvgpu.testing.patches import Break, at, during, instead, on
 
 
@@ -38,7 +39,7 @@ WAITS: tuple[Break, ...] = (
         "R7.2",
         on(FenceTable.united, lambda old: lambda self, left, right: left.copy()),
     ),
-    ("recorded reads are kept for no slot", "R7.7", on(recorded_reads.keep_for_slots, instead(None))),
+    ("recorded reads are kept for no slot", "R7.7", on(SlotPool.note_reads, instead(None))),
     ("recorded reads of tables keep back no publication", "R7.7", on(Tables.note_reads, instead(None))),
     ("a release puts no work into the fences of its slots", "R7.4", on(Transaction.fence_slots, instead(None))),
     (

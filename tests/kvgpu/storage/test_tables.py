@@ -97,7 +97,7 @@ def test_a_reader_recorded_on_a_free_slot_puts_it_behind_the_others(slots: tuple
     device, fences, pool = slots
     held = device.stream("held")
     device.gate(held, "gate")
-    pool.readers[0] = fences.add([fences.record(held, "reads")])
+    pool.set_readers(np.array([0], dtype=np.int32), fences.add([fences.record(held, "reads")]))
     assert pool.take(6).tolist() == [1, 2, 3, 4, 5, 0]
 
 

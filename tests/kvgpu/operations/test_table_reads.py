@@ -1,0 +1,198 @@
+"""Reads of tables are kept by what the tables name; that comes to the same as noting each of them at every slot (R7.7)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvgpu.batch.batch import Batch
+from kvgpu.device.sim import SimDevice, SimOptions
+from kvgpu.errors import CacheError
+from kvgpu.manager import Manager
+from kvgpu.operations.table_reads import NOT_NAMED, TableReads
+from kvgpu.requests.request import Request
+from kvgpu.storage.pools import SlotPool
+from kvspec.config import ManagerConfig
+
+CONFIG = ManagerConfig.model_validate(
+    {
+        "tokens_per_block": 2,
+        "levels": [{"kind": "gpu", "slots": 10}, {"kind": "host", "slots": 8}, {"kind": "disk", "slots": 4}],
+        "layers": [
+            {"name": "sparse", "buffers": [{"role": "key", "bytes": 64, "sparse": True}]},
+            {"name": "near", "sliding_window": 4, "buffers": [{"role": "key", "bytes": 32}]},
+            {"name": "state", "kind": "ssm", "buffers": [{"role": "state", "bytes": 16}]},
+        ],
+    }
+)
+STEPS = 300
+OF_ALL = [*["one"] * 6, *["record"] * 3, "create", "close", "evict", "fail", "gate", "own", "batch"]
+OF_A_REQUEST = [*["resume", "grow"] * 2, *["step", "publish"] * 3, "enter", "suspend", "commit", "add", "remove"]
+
+
+def named(reads: Any, batch: Batch) -> Any:
+    """How many entries of the tables name each slot, counted from what the rows last published."""
+    counts = np.zeros(len(reads._entries), dtype=np.int32)
+    for row in range(batch.rows):
+        if (shown := batch.row_entries(row)) is None:
+            continue
+        for table, group in enumerate(batch.groups):
+            slots, levels, _ = shown.group(table)
+            for level, number in enumerate(reads._core.layout.groups[group].pool_groups):
+                np.add.at(counts, reads._starts[level, number] + slots[levels == level], 1)
+    return counts
+
+
+def has_named(reads: Any, request: Request, counts: Any) -> bool:
+    core = reads._core
+    pages = np.concatenate([request.locked_pages(group) for group in range(request.group_count)])
+    return any(counts[reads._starts[core.key_of(page)] + core.pages.slot[page]] for page in pages.tolist())
+
+
+class Noted:
+    """Every read noted at once at every slot that it concerns, by pool and slot: for each stream the latest."""
+
+    def __init__(self) -> None:
+        self.at: dict[tuple[SlotPool, int], dict[str, int]] = {}
+        self.settling = 0
+        self.records = self.again = 0
+
+    def add(self, pool: SlotPool, slots: Sequence[int], key: str, number: int) -> None:
+        for slot in slots:
+            here = self.at.setdefault((pool, slot), {})
+            here[key] = max(number, here.get(key, 0))
+
+    def check(self, manager: Manager) -> None:
+        for level in manager._core.pools:
+            for pool in level:
+                seen = pool.readers_seen(np.arange(pool.spec.slots, dtype=np.int32)).tolist()
+                found = [{point.key: point.number for point in manager.fences[number].points} for number in seen]
+                assert found == [self.at.get((pool, slot), {}) for slot in range(pool.spec.slots)]
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
+    kept = Noted()
+    record, settle = TableReads.record, TableReads.settle
+    note_reads, set_readers = SlotPool.note_reads, SlotPool.set_readers
+
+    def recording(self: TableReads, reads: Any, batch: Any) -> None:
+        counts = named(self, batch)
+        assert (self._entries == counts).all()
+        assert ((self._first != NOT_NAMED) == (counts > 0)).all()
+        for pool in self._pools:
+            here = counts[self._starts[pool.key] : self._starts[pool.key] + pool.spec.slots]
+            kept.add(pool, np.flatnonzero(here).tolist(), reads.key, reads.number)
+        record(self, reads, batch)
+        others = [one for one in self._core.by_uid.values() if one.active and one.batch is not batch]
+        expected = [one for one in others if has_named(self, one, counts)]
+        assert self._strangers(batch) == expected
+        kept.records += 1
+        kept.again += self._count > 2 and bool(counts.any())
+
+    def settling(self: TableReads, pool: SlotPool, slots: Any) -> bool:
+        kept.settling += 1
+        try:
+            return settle(self, pool, slots)
+        finally:
+            kept.settling -= 1
+
+    def noting(self: SlotPool, slots: Any, reads: Any) -> None:
+        points = list(reads)
+        note_reads(self, slots, points)
+        if not kept.settling:
+            for point in points:
+                kept.add(self, slots.tolist(), point.key, point.number)
+
+    def setting(self: SlotPool, slots: Any, fences: Any) -> None:
+        set_readers(self, slots, fences)
+        for slot, number in zip(slots.tolist(), np.broadcast_to(fences, slots.shape).tolist(), strict=True):
+            kept.at[self, slot] = {point.key: point.number for point in self._fences[number].points}
+
+    for owner, name, new in (
+        (TableReads, "record", recording),
+        (TableReads, "settle", settling),
+        (SlotPool, "note_reads", noting),
+        (SlotPool, "set_readers", setting),
+    ):
+        monkeypatch.setattr(owner, name, new)
+    yield kept
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lazily_noted_reads_are_those_that_were_recorded(seed: int, noted: Noted) -> None:
+    choose = random.Random(seed)
+    device = SimDevice(SimOptions(schedule=f"seed={seed}"))
+    manager = Manager(CONFIG, device)
+    streams = [device.stream(f"stream {number}") for number in range(4)]
+    batches = [Batch(manager, f"batch {number}", rows=3, blocks=6) for number in range(2)]
+    requests: list[Request] = []
+    gates: list[Any] = []
+
+    def one(request: Request, batch: Batch) -> None:
+        stream = choose.choice(streams)
+        match choose.choice(OF_A_REQUEST):
+            case "resume":
+                manager.resume(request, stream, decode=choose.choice([None, True]))
+            case "grow":
+                manager.resize(request, min(request.capacity + choose.randrange(5), 12))
+            case "step":
+                manager.resize(request, None, min(request.capacity, request.history + choose.randrange(4)))
+            case "enter":
+                manager.enter_decode(request)
+            case "suspend":
+                manager.suspend(request)
+            case "commit":
+                manager.commit(request, [choose.randrange(2) for _ in range(2)])
+            case "add":
+                batch.add(request)
+            case "remove":
+                batch.remove(request)
+            case "publish":
+                batch.publish(stream)
+
+    for step in range(STEPS):
+        requests = [request for request in requests if not request.closed]
+        batch = choose.choice(batches)
+        with suppress(CacheError):
+            match choose.choice(OF_ALL):
+                case "create":
+                    if len(requests) < 6:
+                        tokens = [choose.randrange(2) for _ in range(choose.randrange(6))]
+                        requests.append(manager.create(f"r{step}", tokens))
+                        batch.add(requests[-1])
+                        manager.resume(requests[-1], choose.choice(streams))
+                case "record":
+                    batch.record_read(choose.choice(streams))
+                case "close" if requests and choose.random() < 0.3:
+                    manager.close(choose.choice(requests))
+                case "evict":
+                    manager.evict(choose.randrange(2), 0, 1)
+                case "fail":
+                    manager.faults.arm(choose.choice(["offload", "onboard"]), queued=choose.choice([True, False]))
+                case "gate":
+                    if gates and choose.random() < 0.6:
+                        gates.pop().open()
+                    else:
+                        gates.append(device.gate(choose.choice(streams), f"gate {step}"))
+                case "own" if requests:
+                    manager.record_read(choose.choice(requests), choose.choice(streams))
+                case "batch" if choose.random() < 0.1:
+                    batch.close()
+                    batches[batches.index(batch)] = Batch(manager, f"batch {step}", rows=3, blocks=6)
+                case "one" if requests:
+                    one(choose.choice(requests), batch)
+        noted.check(manager)
+    for gate in gates:
+        gate.open()
+    device.settle()
+    assert device.faults() == ()
+    assert noted.records >= 30
+    assert noted.again >= 5
+    manager.shut()
+    device.close()
