@@ -14,7 +14,7 @@ from kvgpu.manager import Manager
 BLOCKS = 15_625
 """A request of 1,000,000 tokens."""
 SPARE = 16
-"""Blocks behind them, which become history one by one."""
+"""Blocks after them, which become history one by one."""
 
 
 @dataclass(frozen=True)

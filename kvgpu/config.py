@@ -213,7 +213,9 @@ def build_layout(config: ManagerConfig) -> Layout:
         for number in range(len(config.levels))
     )
     if levels[0][0].slots == 0:
-        raise ConfigurationError("the gpu level has room for no slot: give it at least the bytes of one slot of each pool group")
+        raise ConfigurationError(
+            "the gpu level is smaller than one slot: give it at least the bytes of one slot of each pool group"
+        )
     buffers = {(buffer.layer, buffer.role): (group.number, buffer) for group in groups for buffer in group.buffers}
     order = [(layer.name, buffer.role) for layer in config.layers for buffer in layer.buffers]
     return Layout(tokens_per_block, groups, levels, config.max_util_for_resume, {key: buffers[key] for key in order})

@@ -167,7 +167,7 @@ class Manager:
             return growth.enter_decode(self._core, request)
 
     def commit(self, request: Request, tokens: Sequence[int], end: bool = False) -> None:
-        """Append tokens and publish full blocks (R3.9)."""
+        """Append tokens; each block that they fill enters the prefix tree (R3.9)."""
         with self._lock.exclusive():
             self._live(request)
             committing.check_commit(request, tokens)
@@ -214,7 +214,7 @@ class Manager:
             growth.offload_blocks(self._core, request, blocks, groups)
 
     def set_beam_width(self, request: Request, width: int) -> bool:
-        """Split the blocks behind the prompt into beam rows (R3.12)."""
+        """Split the blocks after the prompt into beam rows (R3.12)."""
         with self._lock.exclusive():
             self._live(request)
             return growth.set_beam_width(self._core, request, width)

@@ -46,7 +46,7 @@ def commit(state: State, op: ops.Commit) -> tuple[State, None]:
     if op.tokens:
         state = put_request(state, replace(r, tokens=tokens))
     if op.end:
-        state = finish(state, state.requests[r.name], publish=True)
+        state = finish(state, state.requests[r.name], enter_rest=True)
         state = put_request(state, replace(state.requests[r.name], terminal=True))
     return state, None
 
@@ -96,8 +96,8 @@ def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
     return follow(offload(state, chosen), r.stream, after)  # R7.9: neither waits for the other
 
 
-def finish(state: State, r: Request, *, publish: bool) -> State:
-    """R3.9: end committing. ``publish``: put the tokens of a last, partial block into the tree, unless some child covers them.
+def finish(state: State, r: Request, *, enter_rest: bool) -> State:
+    """R3.9: end committing. ``enter_rest``: a last, partial block enters the tree, unless some child covers its tokens.
 
     R3.7: the stale pages that were kept for committing are released.
     """
@@ -105,7 +105,7 @@ def finish(state: State, r: Request, *, publish: bool) -> State:
     parent = r.path[-1] if r.path else None
     covered = not enters(state, rest) or any(n.tokens[: len(rest)] == rest for n in children(state, parent))
     pages = [r.pages[key] for g in state.layout.attention if (key := (g.index, len(r.path), 0)) in r.pages]
-    if publish and can_commit(state, r) and rest and not covered and pages:  # nothing can follow it, so it is no link
+    if enter_rest and can_commit(state, r) and rest and not covered and pages:  # nothing can follow it, so it is no link
         state, node = add_node(state, parent, rest)
         for pid in pages:
             if state.pages[pid].node is None:
@@ -117,4 +117,4 @@ def finish(state: State, r: Request, *, publish: bool) -> State:
 
 def stop_committing(state: State, op: ops.StopCommitting) -> tuple[State, None]:
     """R3.9: end committing without adding anything, also while suspended."""
-    return finish(state, live(state, op.request), publish=False), None
+    return finish(state, live(state, op.request), enter_rest=False), None

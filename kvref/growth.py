@@ -18,7 +18,7 @@ from kvspec.observation import Phase
 
 
 def rows(r: Request, block: int, tpb: int) -> range:
-    """R3.12: the beam rows of a block: one in the prompt, as many as beams behind it."""
+    """R3.12: the beam rows of a block: one in the prompt, as many as beams after it."""
     return range(1 if (block + 1) * tpb <= r.prompt else r.width)
 
 
@@ -132,7 +132,7 @@ def bare_offload(state: State, op: ops.Offload) -> tuple[State, None]:
 
 
 def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
-    """R3.12: blocks behind the prompt get a row for each beam; false when slots run out."""
+    """R3.12: blocks after the prompt get a row for each beam; false when slots run out."""
     r = live(state, op.request)
     if op.width < 1:
         raise invalid(f"beam width {op.width}: expected 1 or more")

@@ -76,7 +76,7 @@ def offload(state: State, pages: Iterable[Page]) -> State:
 
 def move_history(state: State, r: Request, must: Iterable[int] | None) -> State:
     """R4.3, R4.7: offload what has to fit of a request's complete history, and retry its older deferred pages. ``must``: as in
-    `offload_of`. R4.4: a page that stays holds up none behind it. Raises `NoRoom`, `Refused`.
+    `offload_of`. R4.4: a page that stays holds up none after it. Raises `NoRoom`, `Refused`.
     """
     plan, chosen = plan_offload(state, new_plan(state, mapped(state, r).values()), offload_of(state, r, must))
     return offload(act(state, plan), chosen)

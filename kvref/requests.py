@@ -139,7 +139,7 @@ def close(state: State, op: ops.Close) -> tuple[State, None]:
     r = any_request(state, op.request)
     if r.status is RequestStatus.CLOSED:
         return state, None
-    state = finish(state, r, publish=True)
+    state = finish(state, r, enter_rest=True)
     r = state.requests[r.name]
     state = let_go(state, r, r.pages)
     batch = batch_of(state, r)

@@ -14,7 +14,7 @@ from kvspec.system import Outcome, Setup, Turn
 
 
 class Reference:
-    """The reference model behind the `System` protocol: it holds the current state, and nothing else."""
+    """The reference model as a `System` of the harness: it holds the current state, and nothing else."""
 
     capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {"async", "capture", "disk", "beams", "ssm", "faults"}
 

@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An environment with the wheel and, behind it, whatever else is installed here, but for what the checkout adds to it."""
+    """An environment with the wheel and, after it, whatever else is installed here, but for what the checkout adds to it."""
     folder = tmp_path_factory.mktemp("environment")
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder)
     python = str(folder / "bin" / "python")

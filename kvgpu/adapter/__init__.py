@@ -1,1 +1,1 @@
-"""The manager behind the ``System`` protocol: operations in, observations out, nothing of the subject itself."""
+"""The manager as a ``System`` of the harness: operations in, observations out, nothing of the subject itself."""

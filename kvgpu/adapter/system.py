@@ -26,14 +26,14 @@ FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults")
 
 
 def _limit(error: BaseException | None) -> StreamsHeld | None:
-    """What the device itself could not do, if that is behind an error: no rule says that the operation should have failed."""
+    """What the device itself could not do, if that caused an error: no rule says that the operation should have failed."""
     while error is not None and not isinstance(error, StreamsHeld):
         error = error.__cause__ or error.__context__
     return error
 
 
 class Implementation:
-    """The cache manager on a simulated or real device, behind the ``System`` protocol. Its policies are the defaults (R14.1).
+    """The cache manager on a simulated or real device, as a ``System`` of the harness. Its policies are the defaults (R14.1).
 
     Options of the setup: those of ``kvgpu.adapter.options.make_device``, and ``fail_file``: the number of the access to a file,
     from 1, that is refused.

@@ -18,7 +18,7 @@ def batch_lengths(
     capacities: Sequence[int | None] | None,
     histories: Sequence[int | None] | None,
 ) -> list[Lengths]:
-    """The lengths by row, checked. ``limit``: the tokens that a row has room for.
+    """The lengths by row, checked. ``limit``: the most tokens of a row.
 
     Raises ``InvalidArgument`` for values that can never be right, in any row, then ``LogicError`` for those that the state of a
     member does not allow.

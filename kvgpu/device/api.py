@@ -68,7 +68,7 @@ class Memory(Protocol):
     address: int
 
     def read_now(self, offset: int, nbytes: int) -> bytes:
-        """The bytes as they are now, behind the back of all streams; for observers only."""
+        """The bytes as they are now, whatever the streams do; for observers only."""
         ...
 
     def host_array(self) -> npt.NDArray[np.uint8]:

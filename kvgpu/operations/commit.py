@@ -41,7 +41,7 @@ def check_commit(request: Request, tokens: Sequence[int]) -> None:
 
 
 def commit(core: Core, request: Request, tokens: Sequence[int], end: bool) -> None:
-    """Append tokens, publish full blocks, end if asked to; the request and the tokens were checked (R3.9)."""
+    """Append tokens, enter full blocks into the tree, end if asked to; the request and the tokens were checked (R3.9)."""
     scope, size = core.scope(), request.tokens_per_block
     if tokens:
         total = request.committed + len(tokens)
@@ -51,13 +51,13 @@ def commit(core: Core, request: Request, tokens: Sequence[int], end: bool) -> No
         for block in range(request.committed // size, total // size):
             if not request.committing:
                 raise LogicError(f"commit of {request.name}: its path left the tree, its committing has ended")
-            _publish(core, scope, request, block, every[block * size : (block + 1) * size])
+            _commit_block(core, scope, request, block, every[block * size : (block + 1) * size])
             request.tokens = every[: (block + 1) * size]
         request.tokens = every
     if end and not request.ended:
         with Transaction(core, scope) as tx:
             if request.committing:
-                publish_rest(tx, request)
+                enter_rest(tx, request)
                 stop_committing(tx, request)
             tx.put_attribute(request, "ended", True)
             tx.commit()
@@ -75,7 +75,7 @@ def _grow(core: Core, scope: Scope, request: Request, history: int) -> None:
         raise OutOfPages(f"commit of {request.name}: {error}") from error
 
 
-def _publish(core: Core, scope: Scope, request: Request, block: int, tokens: list[int]) -> None:
+def _commit_block(core: Core, scope: Scope, request: Request, block: int, tokens: list[int]) -> None:
     """One full block enters the tree, or the request rebases onto the tree's."""
     try:
         with Transaction(core, scope) as tx:
@@ -203,7 +203,7 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) 
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-def publish_rest(tx: Transaction, request: Request) -> None:
+def enter_rest(tx: Transaction, request: Request) -> None:
     """A final partial block enters the tree, unless a child there begins with its tokens (R3.9)."""
     size = request.tokens_per_block
     block = request.committed // size
@@ -245,7 +245,7 @@ def close(core: Core, request: Request) -> None:
         if request.active:
             suspend(tx, request)
         if request.committing:
-            publish_rest(tx, request)
+            enter_rest(tx, request)
             stop_committing(tx, request)
         tx.release(every_page(request), request)
         request.tail.tails.discard(request.uid)

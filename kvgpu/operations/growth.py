@@ -45,9 +45,9 @@ def grow_blocks(request: Request, group: int, first: int, end: int, stale: tuple
         return NONE, NONE
     blocks = np.arange(first, end, dtype=np.int32)
     blocks = blocks[(blocks < stale[0]) | (blocks >= stale[1])]
-    behind = blocks[blocks * request.tokens_per_block >= request.prompt_length]
-    rows = [np.zeros_like(blocks)] + [np.full_like(behind, row) for row in range(1, request.beam_width)]
-    return np.concatenate(rows), np.concatenate([blocks] + [behind] * (request.beam_width - 1))
+    later = blocks[blocks * request.tokens_per_block >= request.prompt_length]
+    rows = [np.zeros_like(blocks)] + [np.full_like(later, row) for row in range(1, request.beam_width)]
+    return np.concatenate(rows), np.concatenate([blocks] + [later] * (request.beam_width - 1))
 
 
 def put_new(tx: Transaction, request: Request, group: int, rows: Int32, blocks: Int32, numbers: Int32) -> None:
@@ -247,7 +247,7 @@ def enter_decode(core: Core, request: Request) -> bool:
 
 
 def give_back(core: Core, request: Request, capacity: int) -> None:
-    """Let go of the blocks behind a capacity, not below the history, and of nothing else: no retry, no copy (R11.5)."""
+    """Let go of the blocks beyond a capacity, not below the history, and of nothing else: no retry, no copy (R11.5)."""
     with Transaction(core, core.scope()) as tx:
         old_blocks, new_blocks = request.blocks, -(-capacity // request.tokens_per_block)
         _give_up(tx, request, [(0, 0)] * request.group_count, old_blocks, new_blocks)
@@ -315,7 +315,7 @@ def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group:
 
 
 def set_beam_width(core: Core, request: Request, width: int) -> bool:
-    """Split the blocks behind the prompt (R3.12)."""
+    """Split the blocks after the prompt (R3.12)."""
     if width < 1:
         raise InvalidArgument(f"beam width {width} of {request.name}: at least 1")
     if not request.active:

@@ -132,7 +132,7 @@ def blocks_for(nbytes: int) -> int:
 
 
 def _side(spec: PoolGroup | None, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """(base, stride) of each segment: a pool each, or, in a memory of whole pages, one behind the other."""
+    """(base, stride) of each segment: a pool each, or, in a memory of whole pages, one after the other."""
     if spec is not None and len(spec.pools) == len(sizes):
         return list(spec.pools)
     bases = [sum(sizes[:nth]) for nth in range(len(sizes))]

@@ -1,4 +1,4 @@
-"""Pool groups on their levels: slots, their fences, and the bytes behind them (R1.2, R1.6, R7.2)."""
+"""Pool groups on their levels: slots, their fences, and their bytes (R1.2, R1.6, R7.2)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PageFile:
             raise OSError(f"page {slot} of {self.path} could not be written in full: is the disk full?")
 
     def _must_be_whole(self) -> None:
-        """A page behind the end of a truncated file would read as zeros once another is written behind it."""
+        """A page beyond the end of a truncated file would read as zeros once another is written after it."""
         problem = self.problem()
         if problem is not None:
             raise OSError(problem)
@@ -219,7 +219,7 @@ class SlotPool:
         )
 
     def _collect(self) -> None:
-        """Put what was given behind the waiting slots."""
+        """Put what was given after the waiting slots."""
         parts: list[Int32] = []
         while self._given is not None:
             parts.append(self._given.slots)

@@ -426,7 +426,7 @@ GUARDS: tuple[Break, ...] = (
         "R3.7",
         everywhere(tree_changes.stop_committing, _kept_for_ever),
     ),
-    ("R3.12 blocks behind the prompt grow one beam row", "R3.12", everywhere(growth.grow_blocks, _one_beam)),
+    ("R3.12 blocks after the prompt grow one beam row", "R3.12", everywhere(growth.grow_blocks, _one_beam)),
     ("R3.14 a refused copy undoes nothing", "R3.14", on(Transaction.__exit__, _keep_changes)),
     ("R3.14 free slots are not restored", "R3.14", on(SlotPool.restore, instead(None))),
     ("R3.14 pages in use are evicted", "R3.14", on(Room._is_pinned, instead(False))),

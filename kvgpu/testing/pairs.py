@@ -133,7 +133,7 @@ def _back_as_the_youngest(old: Any) -> Any:
 
 
 def _begun_tokens_counted(old: Any) -> Any:
-    def publish(core: Any, scope: Any, request: Any, block: int, tokens: Any) -> None:
+    def commit_block(core: Any, scope: Any, request: Any, block: int, tokens: Any) -> None:
         try:
             old(core, scope, request, block, tokens)
         except Exception:
@@ -141,7 +141,7 @@ def _begun_tokens_counted(old: Any) -> Any:
                 request.tokens = [*request.tokens[: block * request.tokens_per_block], *tokens]
             raise
 
-    return publish
+    return commit_block
 
 
 def _suspended_without_fence(old: Any) -> Any:
@@ -208,7 +208,7 @@ PAIRS: tuple[tuple[str, str, Patch], ...] = (
         "R3.14",
         everywhere(tree_changes._remove, _back_as_the_youngest),
     ),
-    ("R3.9 the tokens of a begun block that failed are counted", "R3.9", on(commit._publish, _begun_tokens_counted)),
+    ("R3.9 the tokens of a begun block that failed are counted", "R3.9", on(commit._commit_block, _begun_tokens_counted)),
     ("R7.4 the close of a suspended request fences nothing", "R7.4", on(commit.close, _suspended_without_fence)),
     ("R7.5 a publication waits for the readers of other batches", "R7.5", _other_readers),
 )

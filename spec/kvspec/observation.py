@@ -160,7 +160,7 @@ class BatchView:
     """A batch that is open (section 8).
 
     ``published``: by group, what the last publication submitted (before any: -1 and 0). ``device``: by group, the entries read
-    back from the device now, which lag behind while an upload is pending. ``upload``: the last publication's
+    back from the device now, which are older while an upload is pending. ``upload``: the last publication's
     order. ``address``: by group, the addresses of the arrays, which never change; empty if there are none.
     """
 

@@ -87,7 +87,7 @@ class AdmitGeneration(_OfRequest):
 
 
 class Commit(_OfRequest):
-    """Append tokens and publish full blocks to the prefix tree (R3.9)."""
+    """Append tokens; each block that they fill enters the prefix tree (R3.9)."""
 
     verb: ClassVar[str] = "commit"
     tokens: Tokens
@@ -130,7 +130,7 @@ class Offload(_OfRequest):
 
 
 class SetBeamWidth(_OfRequest):
-    """Split the blocks behind the prompt into beams (R3.12)."""
+    """Split the blocks after the prompt into beams (R3.12)."""
 
     verb: ClassVar[str] = "set_beam_width"
     bare: ClassVar[str | None] = None

@@ -145,7 +145,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _tell_first_differences(reporter: pytest.TerminalReporter) -> None:
-    """A line for each failed scenario: pytest's own has no room for it behind the scenario's name."""
+    """A line for each failed scenario: pytest's own has no space for it after the scenario's name."""
     failed = [report for report in reporter.getreports("failed") if getattr(report, "keywords", {}).get(_KEYWORD)]
     crashes = [crash for report in failed if (crash := getattr(report.longrepr, "reprcrash", None)) is not None]
     if not crashes:

@@ -179,7 +179,7 @@ def entry(text: str) -> tuple[str, int] | None:
 def work(text: str, groups: Sequence[str], pools: Pools) -> Work:
     """A label of device work: ``publish:<batch>``, ``page:<request.group.block>``, ``read:<label>``, ``slot:<level.group>``.
 
-    :raises RefError: malformed, or the part behind the colon is.
+    :raises RefError: malformed, or the part after the colon is.
     """
     kind, colon, rest = text.partition(":")
     kinds = ("publish", "page", "read", "slot")

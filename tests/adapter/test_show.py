@@ -119,7 +119,7 @@ def test_a_step_says_what_it_has_changed_and_nothing_else() -> None:
     assert lines[2:] == [
         "",
         "  8  enter_decode decoder  -> true",
-        "     block 0 is deferred for the prefill owner, block 1 behind it moves (R4.4)",
+        "     block 0 is deferred for the prefill owner, block 1 after it moves (R4.4)",
         "     decoder         phase prefill -> decode, newer version",
         "     decoder.main.0  stays at gpu: deferred by prefill, in prefill (R4.2)",
         "     decoder.main.1  gpu -> host",

@@ -128,7 +128,7 @@ def test_arguments_are_completed_with_their_meaning(editor: Editor, tmp_path: Pa
     editor.open(document(tmp_path, rest))
     found = completed(editor, line, column)
     assert set(found) == {"capacity", "history"}
-    assert "Tokens that there must be room for" in json.dumps(found["capacity"])
+    assert "How many tokens its blocks must hold" in json.dumps(found["capacity"])
 
 
 @needs_server

@@ -36,7 +36,7 @@ def test_a_verb_without_its_colon(path: Path) -> None:
     lines[number] = lines[number].replace("resume: ", "resume ")
     problem = read_bytes(path, "\n".join(lines).encode()).problems[0]
     assert problem.position.line == number + 1, problem
-    assert problem.message == "no colon behind 'resume'"
+    assert problem.message == "no colon after 'resume'"
 
 
 def test_nothing_in_the_suite_is_certainly_wrong() -> None:

@@ -154,7 +154,7 @@ manager:
 steps:
   - create: chat
     returns: 0
-  - resume: chat   # behind a step
+  - resume: chat   # after a step
   - resize: {request: chat, capacity: 12, history: 8}
   - enter_decode: chat
     note: two blocks are complete
@@ -181,7 +181,7 @@ def test_record_writes_a_draft_that_says_so_until_it_is_confirmed(tmp_path: Path
     assert shown.stdout == text
     for lines in (
         "tags: [draft]\nmanager:",
-        "  - create: chat\n    returns: 0\n  - resume: chat   # behind a step\n    returns: true  # draft\n",
+        "  - create: chat\n    returns: 0\n  - resume: chat   # after a step\n    returns: true  # draft\n",
         "    note: two blocks are complete\n    returns: true  # draft\n"
         "    expect:  # draft\n      phase: {chat: decode}  # draft\n"
         "      levels: {chat.main: [host, host, gpu]}  # draft\n      eligible: {chat.main: 2}  # draft\n"

@@ -70,7 +70,7 @@ def test_keys_go_through_the_steps(gap: Browser) -> None:
     gap.press("End")
     assert now(gap).startswith("step 12 of 12 publish")
     gap.press("ArrowRight")
-    assert now(gap).startswith("step 12 of 12"), "there is no step behind the last"
+    assert now(gap).startswith("step 12 of 12"), "there is no step after the last"
     gap.press("PageUp")
     assert now(gap).startswith("step 2 of 12")
     gap.press("Home")

@@ -110,7 +110,7 @@ class Context:
             checked(relaxed(driver.cuStreamSynchronize, self.quiet))
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """The bytes of device memory now, behind the back of all streams but a quiet one."""
+        """The bytes of device memory now, read on a stream that nothing else uses."""
         target = ctypes.create_string_buffer(nbytes)
         if nbytes:
             checked(driver.cuMemcpyDtoHAsync(ctypes.addressof(target), address, nbytes, self.quiet))

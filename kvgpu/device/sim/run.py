@@ -9,10 +9,10 @@ from kvgpu.device.sim.options import Choice, fifo
 from kvgpu.device.sim.streams import SimStream
 
 
-def advance(stream: SimStream, moved: list[SimStream]) -> bool:
+def advance(stream: SimStream, woken: list[SimStream]) -> bool:
     """Retire waits and gates at the head that are over. True if work is at the head now.
 
-    A stream that stops at a wait is put on the waiters of the stream that it waits for; waiters of this one go to ``moved`` if
+    A stream that stops at a wait is put on the waiters of the stream that it waits for; waiters of this one go to ``woken`` if
     anything was retired here.
     """
     before = stream.retired
@@ -32,14 +32,14 @@ def advance(stream: SimStream, moved: list[SimStream]) -> bool:
         queue.popleft()
         stream.retired += 1
     if stream.retired != before:
-        wake(stream, moved)
+        wake(stream, woken)
     return ready
 
 
-def wake(stream: SimStream, moved: list[SimStream]) -> None:
+def wake(stream: SimStream, woken: list[SimStream]) -> None:
     """Have the streams that wait for ``stream`` looked at again."""
     if stream.waiters:
-        moved.extend(stream.waiters)
+        woken.extend(stream.waiters)
         stream.waiters = {}
 
 

@@ -3,7 +3,7 @@
 Of ``n`` dirty rows of ``groups`` groups, ``pairs`` in all:
 
 * ``heads[pairs, 8]``, int32, for each (dirty row, group): the row number, where its entries begin, how many there are (blocks
-  behind them get BAD, R1.9), and the eligible count, for ``num_blocks`` (R8.5). ``~c`` entries instead: only ``c`` blocks are
+  beyond them get BAD, R1.9), and the eligible count, for ``num_blocks`` (R8.5). ``~c`` entries instead: only ``c`` blocks are
   written, the others stay as they are. Then what all of its entries have in ``high``, which then need not be looked at, or
   ``MIXED``: pages that were made together mostly have slots side by side. The last three words mean nothing;
 * ``low[entries]``, uint16: the low bits of the slot numbers. Each (dirty row, group) begins at a multiple of ``UNIT``;
@@ -32,13 +32,13 @@ MIXED = 1 << 16
 UNIT = 16
 """Entries that are read at a time: then each section is read 16 bytes at a time."""
 CHANGE = 4
-"""Entries of ``low`` in the room of one block and its slot number."""
+"""How many entries of ``low`` take as many bytes as one block and its slot number."""
 NARROW_SLOTS = 1 << 23
 """Slots up to which their numbers, and BAD, fit into three bytes."""
 
 
 def padded(entries: npt.NDArray[np.int32] | int) -> Any:
-    """Numbers of entries up to the next multiple of ``UNIT``: the room that they take."""
+    """Numbers of entries up to the next multiple of ``UNIT``: what they take."""
     return -(-entries // UNIT) * UNIT
 
 

@@ -19,7 +19,7 @@ STACK = 256 << 10
 HEADER = 4
 """Words before those of the work: the addresses of what makes a thread, its attributes, what waits for one, what one runs."""
 TASK = 5
-"""Words of the task of a thread: its first piece, behind its last, the address of the header, whether it was made, its handle."""
+"""Words of a thread's task: its first piece, one after its last, the address of the header, whether it was made, its handle."""
 
 
 class System(NamedTuple):

@@ -88,7 +88,7 @@ def _gone_through(
 ) -> tuple[Result, tuple[Step, ...]]:
     """Have both systems go through operations on the manager of a lifecycle. At its end, if it is whole, nothing may be left.
 
-    What is left is a failure of a step behind the last. Where a failure stands is said of the lifecycle as YAML.
+    What is left is a failure of a step after the last. Where a failure stands is said of the lifecycle as YAML.
     """
     head = Scenario(f"lifecycle {life.seed}", (), (), (), life.manager, STREAMS, (), Position(FILE, 1, 1), 0)
     last: list[tuple[Observation, Observation]] = []

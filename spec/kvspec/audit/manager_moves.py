@@ -72,7 +72,7 @@ def close_gate(draw: Draw) -> ops.Operation:
 
 
 def fail_copy(draw: Draw, seen: Observation) -> ops.Operation | None:
-    """A refusal, mostly with a move behind it that is likely to copy in that direction."""
+    """A refusal, mostly with a move after it that is likely to copy in that direction."""
     direction = draw.rng.choice(list(ops.Direction))
     moves: dict[ops.Direction, tuple[Move, ...]] = {
         ops.Direction.OFFLOAD: (enter_decode, resize, commit, evict, offload, resume),

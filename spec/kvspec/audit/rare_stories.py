@@ -1,4 +1,4 @@
-"""Several moves at once that set a rare state up (`kvspec.audit.reached`); what comes behind them is random again.
+"""Several moves at once that set a rare state up (`kvspec.audit.reached`); what comes after them is random again.
 
 Each story looks at what is seen, and is ``None`` where the manager cannot come to its state. Sizes and choices in it are
 drawn: it aims at a state, and reaches it now and then only.

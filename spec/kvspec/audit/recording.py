@@ -15,7 +15,7 @@ from kvspec.scenario import UNSET, Expect, Scenario, Step
 from kvspec.system import Outcome
 
 MARK = "# draft"
-"""What stands behind each line that nobody has confirmed."""
+"""What stands after each line that nobody has confirmed."""
 TAG = "draft"
 
 

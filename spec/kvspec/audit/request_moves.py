@@ -66,9 +66,9 @@ def commit(draw: Draw, seen: Observation) -> ops.Operation | None:
         return None
     name, view = some
     span = draw.span
-    room = view.capacity - view.committed
+    left = view.capacity - view.committed
     count = (
-        draw.rng.randint(0, min(max(room, 0), 2 * span))
+        draw.rng.randint(0, min(max(left, 0), 2 * span))
         if draw.rng.random() > draw.profile.wild
         else draw.rng.randint(0, 3 * span)
     )

@@ -104,13 +104,13 @@ def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mappi
 def _that_fit(results: Sequence[Result]) -> dict[int, str]:
     """The timelines of failures, the shortest replays first, as many as the page may hold."""
     found: dict[int, str] = {}
-    room = MAX_TIMELINES
+    left = MAX_TIMELINES
     failed = [number for number, result in enumerate(results) if result.timeline]
     for number in sorted(failed, key=lambda number: (results[number].steps, number)):
         size = len(results[number].timeline.encode())
-        if size <= room:
+        if size <= left:
             found[number] = results[number].timeline
-            room -= size
+            left -= size
     return found
 
 

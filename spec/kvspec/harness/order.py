@@ -45,13 +45,13 @@ def fence_problems(reference: Sequence[Order], implementation: Sequence[Order], 
         return []
     ones, twos = list(wanted.values()), list(have.values())
     fits = [[n for n, two in enumerate(twos) if not order_problems(one[0], two[0], allowed)] for one in ones]
-    room = [len(two) for two in twos]
+    unused = [len(two) for two in twos]
     given: list[dict[int, int]] = [{} for _ in twos]
     problems = []
     for number, one in enumerate(ones):
-        left = sum(not _assign(number, fits, room, given, set()) for _ in one)
+        left = sum(not _assign(number, fits, unused, given, set()) for _ in one)
         if left:
-            near = _nearest(one[0], [two[0] for n, two in enumerate(twos) if room[n]], allowed)
+            near = _nearest(one[0], [two[0] for n, two in enumerate(twos) if unused[n]], allowed)
             count = "no free slot has" if left == 1 else f"{left} free slots lack"
             problems.append(f"{count} the fence that the reference has ({order_text(one[0])}{_after(one[0])}): {near}")
     return problems
@@ -65,16 +65,16 @@ def _kinds(fences: Sequence[Order]) -> dict[object, list[Order]]:
     return kinds
 
 
-def _assign(number: int, fits: list[list[int]], room: list[int], given: list[dict[int, int]], tried: set[int]) -> bool:
+def _assign(number: int, fits: list[list[int]], unused: list[int], given: list[dict[int, int]], tried: set[int]) -> bool:
     """Give one fence of a wanted kind to a kind that is there, moving others aside if need be (an augmenting path)."""
     for other in fits[number]:
         if other in tried:
             continue
         tried.add(other)
-        if room[other]:
-            room[other] -= 1
+        if unused[other]:
+            unused[other] -= 1
         else:
-            aside = next((n for n, count in given[other].items() if count and _assign(n, fits, room, given, tried)), None)
+            aside = next((n for n, count in given[other].items() if count and _assign(n, fits, unused, given, tried)), None)
             if aside is None:
                 continue
             given[other][aside] -= 1

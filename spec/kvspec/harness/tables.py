@@ -202,7 +202,7 @@ def _stray(c: Comparison, side: Side, name: str, memory: BatchMemory, view: Batc
                     row=(name, row),
                 )
     return _one_sided(
-        c, side, "device entries", f"device entries of {name} lag behind an upload that is done", "an older publication"
+        c, side, "device entries", f"device entries of {name} are older than an upload that is done", "an older publication"
     )
 
 

@@ -113,7 +113,7 @@ class Workers:
     def interrupt(self, seconds: float = 1.0) -> list[tuple[Hashable, Any]]:
         """Stop what is under way, and forget what is not: the keys and the answers, which say where each was.
 
-        It takes a second or two, to the end of `stop`; another Ctrl-C meanwhile would only leave processes behind.
+        It takes a second or two, to the end of `stop`; another Ctrl-C meanwhile would only leave processes running.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             self._handlers.setdefault(number, signal.signal(number, signal.SIG_IGN))

@@ -1,7 +1,7 @@
 """The canonical form of a scenario file: one way to write each thing, so that a change shows what has changed. Comments stay.
 
 Keys in the order of the language page, two columns a level, lists two columns in from their key, mappings and lists in
-braces and brackets with one space behind each comma. Double quotes are around what needs them, ``"-"`` (which not every reader of
+braces and brackets with one space after each comma. Double quotes are around what needs them, ``"-"`` (which not every reader of
 YAML takes plain in brackets), and names with a colon, such as ``"page:chat.0"``, which look like a mapping. An ``expect`` that
 does not fit a line has a line for each expectation; nothing is wrapped.
 """

@@ -216,7 +216,7 @@ def unknown_key(position: Position, key: str, owner: str, keys: list[str]) -> Pr
     """The problem of a key that ``owner`` does not have."""
     word, colon, rest = key.partition(":")
     if colon and word in keys:
-        return Problem(position, f"no space behind the colon of {word!r}", f"'{word}: {rest}'")
+        return Problem(position, f"no space after the colon of {word!r}", f"'{word}: {rest}'")
     near = meant_word(key, keys) or nearest(key, keys)
     # A long list of keys says less than the one that was meant.
     expected = None if near is not None and len(keys) > MAX_LISTED else listed(keys, "or") or "no keys"

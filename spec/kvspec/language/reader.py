@@ -298,7 +298,7 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Problem:
     if (slip := find_slip(text, line, began, error.problem or "")) is not None:
         return Problem(Position(path, slip.line, slip.column), slip.message, slip.expected)
     if after.startswith("- "):
-        return Problem(Position(path, line, column), "not YAML: a dash with a space behind it, inside a list", "'-' in quotes")
+        return Problem(Position(path, line, column), "not YAML: a dash with a space after it, inside a list", "'-' in quotes")
     what = error.problem or "it cannot be read"
     if error.context and error.context_mark and error.context_mark.line + 1 < line:
         what += f", {error.context} that begins in line {error.context_mark.line + 1}"

@@ -1,7 +1,7 @@
 """What somebody meant who wrote text that is no YAML: a space too many, a colon too few.
 
 A YAML parser notices a slip where it can go no further, and says what it would have liked to see there. That is often the
-line behind, and seldom what to do. Here the lines around are looked at for the slips that people make.
+line too late, and seldom what to do. Here the lines around are looked at for the slips that people make.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def _dash_without_space(stuck: _Stuck) -> Slip | None:
     for number in (stuck.line, stuck.before()):
         if found := re.match(r"( *)-([A-Za-z_]\w*)(.*)$", stuck.text(number)):
             meant = f"- {found[2]}{found[3]}".strip()
-            return Slip(number, len(found[1]) + 1, "no space behind the dash", repr(meant) if len(meant) < 60 else "a space")
+            return Slip(number, len(found[1]) + 1, "no space after the dash", repr(meant) if len(meant) < 60 else "a space")
     return None
 
 
 def _colon_missing(stuck: _Stuck) -> Slip | None:
     here = re.match(r"( *(?:- +)*)(\w+) (?=[{\[])", stuck.text(stuck.line))
     if "mapping values" in stuck.said and here is not None and here[2] in (*VERBS, "expect", "manager", "levels", "layers"):
-        return Slip(stuck.line, here.end(2) + 1, f"no colon behind {here[2]!r}", f"'{here[2]}:'")
+        return Slip(stuck.line, here.end(2) + 1, f"no colon after {here[2]!r}", f"'{here[2]}:'")
     if "expected ':'" in stuck.said:
         number = stuck.began
     elif "mapping values" in stuck.said and _indent(stuck.text(stuck.line)) > _indent(stuck.text(stuck.before())):
@@ -87,12 +87,12 @@ def _colon_missing(stuck: _Stuck) -> Slip | None:
     body = _content(stuck.text(number))
     column = len(stuck.text(number)) - len(stuck.text(number).lstrip(" -")) + 1
     if found := re.fullmatch(r"(\w+):(\S.*)", body):
-        return Slip(number, column + len(found[1]) + 1, "no space behind the colon", f"'{found[1]}: {found[2]}'")
+        return Slip(number, column + len(found[1]) + 1, "no space after the colon", f"'{found[1]}: {found[2]}'")
     if re.fullmatch(r"\w+", body):
-        return Slip(number, column + len(body), f"no colon behind {body!r}", f"'{body}:'")
+        return Slip(number, column + len(body), f"no colon after {body!r}", f"'{body}:'")
     found = re.fullmatch(r"(\w+) ([\w{\[].*)", body)
     if found is not None and ": " not in body.partition("{")[0]:
-        return Slip(number, column + len(found[1]), f"no colon behind {found[1]!r}", f"'{found[1]}: {found[2]}'")
+        return Slip(number, column + len(found[1]), f"no colon after {found[1]!r}", f"'{found[1]}: {found[2]}'")
     return None
 
 
@@ -129,7 +129,7 @@ def _indentation(stuck: _Stuck) -> Slip | None:
         return None
     near = min(fitting, key=lambda one: (abs(one.column - indent), -one.column))
     if dash and near.line == _first_sibling(stuck, near) and _next_dash(stuck, number) == indent:
-        # The entries behind agree with this one: it is the first that stands out.
+        # The entries after it agree with this one: it is the first that stands out.
         number, indent, near = near.line, near.column, _Open(indent, True, number)
     what = "the dash has" if dash else "the line has"
     spaces = "1 space" if indent == 1 else f"{indent} spaces"

@@ -115,10 +115,10 @@ def _verb(path: Path, node: Table) -> str | Problem:
                 return _unknown_beside(where, key, verbs[0])
             meant = without_colon(key)
             if meant is not None:
-                return Problem(where, f"no colon behind {meant.partition(':')[0]!r}", f"'{meant}'")
+                return Problem(where, f"no colon after {meant.partition(':')[0]!r}", f"'{meant}'")
             if isinstance(value := node.entries[key], Scalar) and value.value in VERBS:
                 return Problem(
-                    where, f"unknown verb {key!r}", f"the verb as the key, with its arguments behind it: {value.value}: ..."
+                    where, f"unknown verb {key!r}", f"the verb as the key, with its arguments after it: {value.value}: ..."
                 )
             near = meant_word(key, VERBS) or nearest(key, VERBS)
             return Problem(where, f"unknown verb {key!r}", None if near else f"one of {listed(VERBS, 'or')}", near)

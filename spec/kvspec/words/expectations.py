@@ -76,7 +76,7 @@ EXPECTATIONS: Mapping[str, Expectation] = {
     ),
     "history": Expectation("Tokens of history.", "a mapping of request to a count of tokens", "history: {chat: 8}", ("R3.6",)),
     "capacity": Expectation(
-        "Tokens that there is room for.", "a mapping of request to a count of tokens", "capacity: {chat: 12}", ("R3.6",)
+        "How many tokens its blocks hold.", "a mapping of request to a count of tokens", "capacity: {chat: 12}", ("R3.6",)
     ),
     "row": Expectation(
         "The row that a request is bound to; null for none.",

@@ -32,7 +32,7 @@ TERMS: Mapping[str, Term] = {
     "committed": Term(
         "The leading tokens that a request has put into the prefix tree; such pages never change.", ("R2.1", "R3.9")
     ),
-    "stale": Term("A block that a sliding window has left behind: its group does not need it any more.", ("R1.8", "R3.7")),
+    "stale": Term("A block that lies before the sliding window: its group does not need it any more.", ("R1.8", "R3.7")),
     "eligible": Term(
         "A sparse page of complete history that is locked by a decoding request: it may move to the host.", ("R4.1", "R6.3")
     ),

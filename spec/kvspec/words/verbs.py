@@ -38,7 +38,7 @@ USUAL: Mapping[str, str] = {
     "blocks": "Numbers of blocks, from 0.",
     "tokens": "Tokens, whole numbers from 0.",
     "priority": "Eviction priority of its pages: lower ones go first; 35 if left out.",
-    "capacity": "Tokens that there must be room for; kept if left out.",
+    "capacity": "How many tokens its blocks must hold; kept if left out.",
     "history": "Tokens of history, at most the capacity; kept if left out.",
     "layer": "Name of the layer.",
     "layers": "Layers to build dense offsets for.",
@@ -61,7 +61,7 @@ VERBS: Mapping[str, Verb] = {
         {
             "request": "Name of the new request.",
             "tokens": "Tokens to match against the prefix tree; none if left out.",
-            "prompt_length": "Tokens of the prompt, a multiple of tokens_per_block: beams begin behind it.",
+            "prompt_length": "Tokens of the prompt, a multiple of tokens_per_block: beams begin after it.",
         },
     ),
     "resume": Verb(
@@ -93,14 +93,14 @@ VERBS: Mapping[str, Verb] = {
         "",
         {
             "invalid_argument": "more tokens than the capacity, or a negative token",
-            "out_of_pages": "no slot for a block: earlier blocks stay published",
+            "out_of_pages": "no slot for a block: earlier blocks stay in the tree",
             "logic_error": "it is not active, has ended its committing, or has beams",
-            "copy_failed": "a copy was refused: earlier blocks stay published",
+            "copy_failed": "a copy was refused: earlier blocks stay in the tree",
         },
         "commit: {request: chat, tokens: [0, 1, 2, 3]}",
         {
             "tokens": "Tokens to append to the committed ones.",
-            "end": "Whether this is the end: a last partial block is published too, and nothing grows afterwards.",
+            "end": "Whether this is the end: a last partial block enters the tree too, and nothing grows afterwards.",
         },
     ),
     "stop_committing": Verb("", {}, "stop_committing: chat"),
@@ -134,7 +134,7 @@ VERBS: Mapping[str, Verb] = {
             "logic_error": "a second call, decode, history past the prompt, or a member of a batch",
         },
         "set_beam_width: {request: chat, width: 2}",
-        {"width": "How many beams the blocks behind the prompt have."},
+        {"width": "How many beams the blocks after the prompt have."},
     ),
     "set_stream": Verb(
         "",
@@ -346,7 +346,7 @@ VERBS: Mapping[str, Verb] = {
 
 SCHEDULED: Mapping[str, str] = {
     "request": "Name of the request.",
-    "capacity": "Tokens that there must be room for; kept if left out.",
+    "capacity": "How many tokens its blocks must hold; kept if left out.",
     "history": "Tokens of history; kept if left out.",
     "decode": "Whether it must be in decode.",
     "accept": "The connector's answer; with false the request is refused in this iteration.",

@@ -1,4 +1,4 @@
-"""Plans that do not fit and copies that are refused leave nothing behind (R3.14, R4.8)."""
+"""Plans that do not fit and copies that are refused have no leftovers (R3.14, R4.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk is full, not there, or changes under us: a clear error, the state as before, nothing left behind (section 9)."""
+"""The disk is full, not there, or changes under us: a clear error, the state as before, nothing left over (section 9)."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ def test_gather(
     monkeypatch.setattr(module.os, "cpu_count", lambda: cpus)
     rng = np.random.default_rng(0)
     parts = [rng.integers(0, 256, itemsize * (n and n + 2)).astype(np.uint8).view(f"i{itemsize}") for n in lengths]
-    room = [(length // apart + 1) * apart for length in lengths]
-    starts = np.cumsum([0, *room])[:-1].astype(np.int32)
-    planes = [aligned(sum(room), np.dtype(kind)) for kind in kinds]
+    sizes = [(length // apart + 1) * apart for length in lengths]
+    starts = np.cumsum([0, *sizes])[:-1].astype(np.int32)
+    planes = [aligned(sum(sizes), np.dtype(kind)) for kind in kinds]
     below_last = 8 * sum(plane.itemsize for plane in planes[:-1])
     for part, n in list(zip(parts, lengths, strict=True))[::2]:
         part[:n] = part[:n] & ((1 << below_last) - 1) | (-3 << below_last)  # all have the same in the last plane
@@ -73,7 +73,7 @@ def test_gather(
     below = 0
     for plane in planes:
         bits = 8 * plane.itemsize
-        for part, start, n, r in zip(parts, starts, lengths, room, strict=True):
+        for part, start, n, r in zip(parts, starts, lengths, sizes, strict=True):
             expected = [(element >> below) % (1 << bits) for element in part[:n].tolist()]
             assert [element % (1 << bits) for element in plane[start : start + r].tolist()] == expected + [0x55] * (r - n)
         below += bits

@@ -48,13 +48,13 @@ def a_publication(
     lengths = rng.integers(0, layout.blocks + 1, dirty.size * layout.groups)
     few = rng.random(lengths.size) < share
     lengths[few] //= CHANGE
-    room = padded(np.where(few, CHANGE * lengths, lengths))
-    entries = int(room.sum())
+    sizes = padded(np.where(few, CHANGE * lengths, lengths))
+    entries = int(sizes.sum())
     form = PackedForm(layout.levels, wide)
     staging = np.full(form.nbytes(lengths.size, entries), 0xDD, np.uint8)
     packed = form.sections(staging, lengths.size, entries)
     packed.heads[:, 0] = np.repeat(dirty, layout.groups)
-    packed.heads[:, 1] = np.cumsum(room) - room
+    packed.heads[:, 1] = np.cumsum(sizes) - sizes
     packed.heads[:, 2] = np.where(few, ~lengths, lengths)
     packed.heads[:, 3] = rng.integers(0, 100, lengths.size)
     packed.heads[:, 4] = np.where(rng.random(lengths.size) < 0.5, MIXED, rng.choice((BAD, 0, 1, 127), lengths.size))

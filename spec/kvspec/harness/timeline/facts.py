@@ -194,7 +194,7 @@ def _page(manager: ManagerConfig, view: Observation, page: PageView) -> PageFact
 
 
 def _tree(tpb: int, now: Index, known: Numbers) -> Iterator[tuple[Key, tuple[Plain, ...]]]:
-    """Each block of the tree: parents first, those on one way behind one another."""
+    """Each block of the tree: parents first, those on one way after one another."""
     view = now.observation
     for tokens in sorted(block.tokens for block in view.tree):
         above = tokens[: (len(tokens) - 1) // tpb * tpb]
@@ -211,13 +211,13 @@ def _batch(
     upload = ", ".join(sorted(view.upload.gates))
     yield ("batch", name), BatchFact(len(view.rows), view.blocks, upload, last.step, view.staging)
     for row, member in enumerate(view.rows):
-        behind = any(
+        older = any(
             view.device[group].page_table[row] != entries.page_table[row]
             or view.device[group].num_blocks[row] != entries.num_blocks[row]
             for group, entries in view.published.items()
             if group in view.device
         )
-        yield ("member", name, row), (member, int(row in view.dirty_rows), int(behind))
+        yield ("member", name, row), (member, int(row in view.dirty_rows), int(older))
     for group, entries in view.published.items():
         for row, names in enumerate(last.names(group)):
             record = last.rows[row]

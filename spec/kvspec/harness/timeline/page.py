@@ -61,7 +61,7 @@ def replay_seen(
 
 
 def environment() -> Environment:
-    """The templates of this room."""
+    """The templates in this folder."""
     loader = PackageLoader("kvspec.harness.timeline", ".")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 

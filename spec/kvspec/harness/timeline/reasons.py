@@ -18,7 +18,7 @@ class Reason:
     deferred: bool = False
 
     def __str__(self) -> str:
-        """The text with the rule behind it."""
+        """The text with its rule."""
         return f"{self.text} ({self.rule})"
 
 

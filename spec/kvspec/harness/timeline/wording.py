@@ -1,4 +1,4 @@
-"""How long things are written in little room: tokens and blocks folded, a step's arguments, its outcome."""
+"""How long things are shortened: tokens and blocks folded, a step's arguments, its outcome."""
 
 from __future__ import annotations
 
