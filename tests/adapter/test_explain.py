@@ -74,14 +74,14 @@ def test_a_system_that_never_answers() -> None:
 
 def test_a_page_that_cannot_be_explained() -> None:
     for args, says in (
-        ([GAP], "is a scenario: say of which page with --page request.group.block, and --step N"),
-        (["R4.2", "--step", "3"], "--step and -k go with --page"),
+        ([GAP], "is a scenario file: name a page with --page request.group.block, and a step with --step N"),
+        (["R4.2", "--step", "3"], "--step and -k need a page of a scenario"),
         ([GAP, "--page", "decoder.man.0"], "--page decoder.man.0: unknown group 'man': the manager has main and index"),
         ([GAP, "--page", "decoder"], "expected request.group.block"),
         ([GAP, "--page", "prefil.main.0"], "after step 12 there is no request 'prefil': there are decoder, prefill"),
         ([GAP, "--page", "decoder.main.0", "--step", "0"], "after step 0 there is no request 'decoder': there is none yet"),
         ([GAP, "--page", "decoder.main.0", "--step", "99"], "--step 99: there is no such step: the last one is 12"),
-        (["scenarios/deferral", "--page", "decoder.main.0"], "needs one scenario, there are"),
+        (["scenarios/deferral", "--page", "decoder.main.0"], "needs one scenario, but there are"),
         (["no_such.yaml", "--page", "a.0"], "no_such.yaml"),
     ):
         assert says in explain(*args, code=2)

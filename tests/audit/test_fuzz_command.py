@@ -32,7 +32,7 @@ def test_a_failure_is_told_at_once_and_a_short_scenario_is_left(tmp_path: Path) 
     assert result.exit_code == 1
     text = " ".join(result.output.split())
     for seed in (0, 1):
-        assert re.search(rf"lifecycle {seed} differs at step \d+, \w+: it is made shorter", text)
+        assert re.search(rf"lifecycle {seed} differs at step \d+, \w+: shrinking it", text)
         assert f"kvspec fuzz --first {seed} --seeds 1 --steps 12 --system tests.audit.hoarders:KeepsSlots" in text
         (scenario,) = load_file(tmp_path / f"lifecycle-{seed}.yaml")
         assert len(scenario.steps) == 1
@@ -57,8 +57,8 @@ def test_stopped_by_the_user_it_says_what_was_under_way_and_where(monkeypatch: p
     result = fuzz("--seeds", "100", "--first", "7", "--system", "tests.audit.mortal:Hangs")
     assert result.exit_code == 1
     assert "stopped early: 0 lifecycles of 60 steps, 0 failed" in result.output
-    assert re.search(r"under way: lifecycle 7 at step \d+, resume\n.*mortal.py:\d+ in wait_for_ever", result.output)
-    assert "under way were: 7, 8; run one alone with --first SEED --seeds 1" in result.output
+    assert re.search(r"running: lifecycle 7 at step \d+, resume\n.*mortal.py:\d+ in wait_for_ever", result.output)
+    assert "these were running: 7, 8; run one alone with --first SEED --seeds 1" in result.output
 
 
 @pytest.mark.parametrize(("name", "said"), [("Dies", "exit code 3"), ("Crashes", "SIGSEGV")])
@@ -89,9 +89,9 @@ def test_lifecycles_that_a_device_cannot_go_through_are_counted_apart() -> None:
     result = fuzz("--seeds", "3", "--steps", "10", "--system", "tests.audit.mortal:Limited")
     assert result.exit_code == 2
     text = " ".join(result.output.split())
-    assert re.search(r"not gone through: from step 5, \w+, on: five operations are all it can do", text)
-    assert "no lifecycle was gone through, which is not a pass" in text
-    assert "3 lifecycles of 10 steps, 0 failed, 3 not gone through" in text
+    assert re.search(r"not finished: from step 5, \w+, on: five operations are all it can do", text)
+    assert "no lifecycle was finished, which is not a pass" in text
+    assert "3 lifecycles of 10 steps, 0 failed, 3 not finished" in text
 
 
 def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_lifecycle_at_all_is_no_pass() -> None:
     result = fuzz("--seconds", "0")
     assert result.exit_code == 2
-    assert "no lifecycle was gone through, which is not a pass" in result.output
+    assert "no lifecycle was finished, which is not a pass" in result.output
 
 
 @pytest.mark.parametrize(

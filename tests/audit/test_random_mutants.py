@@ -312,9 +312,9 @@ def test_what_was_not_tried_in_time_is_said(shelf: Path) -> None:
         (["--random", "3", "--pick", "x"], "--pick x: expected numbers and ranges, such as 3,10-19"),
         (["--random", "3", "--pick", "7"], "--pick 7: none of these is among the 3 that are drawn: 0 to 2"),
         (["--random", "3", "--package", "no_such"], "no package is called 'no_such': expected kvgpu, kvref, harness"),
-        (["--random", "3", "--again"], "--again tries again what survived in the file of --json: name it"),
+        (["--random", "3", "--again"], "--again tries what survived in the file of --json again: add --json FILE"),
         (["--random", "3", "--tests", "no_such.py"], "--tests no_such.py: there is no such file or folder"),
-        (["--random", "3", "--json", "SELF/other.yaml"], "other.yaml: has something else in it: name another file"),
+        (["--random", "3", "--json", "SELF/other.yaml"], "other.yaml: is not a file of results: name another one"),
         (["--random", "3", "--json", "SELF/theirs.json"], "has results of another package, seed or source"),
     ],
 )

@@ -97,8 +97,8 @@ def test_ctrl_c_says_where_everything_was(folder: Path, jobs: str) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
-    lines = [line for line in out.splitlines() if line.startswith("under way: ")]
-    assert lines == [f"under way: {name!r} at step 1, resume" for name in ("first", "second")[: int(jobs)]]
+    lines = [line for line in out.splitlines() if line.startswith("running: ")]
+    assert lines == [f"running: {name!r} at step 1, resume" for name in ("first", "second")[: int(jobs)]]
     assert "suite/one.yaml:7" in out
     assert re.search(r"mortal\.py:\d+ in wait_for_ever", out)
     assert out.endswith("interrupted: 0 of 4 scenarios have run\n")

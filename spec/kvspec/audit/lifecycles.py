@@ -62,7 +62,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleResult:
-    """What came of the lifecycle of a seed. ``found``: where the systems differ. ``unfinished``: why it was not gone through.
+    """What came of the lifecycle of a seed. ``found``: where the systems differ. ``unfinished``: why it was not finished.
 
     ``reached``: the named states that the reference came to.
     """

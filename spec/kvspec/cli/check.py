@@ -17,12 +17,15 @@ MAX_SHOWN = 50
 
 
 def check(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
     max_pool_bytes: Annotated[
-        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+        int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Check scenario files without running them: exit 0 if all are right, 2 if one is wrong."""
+    """Check scenario files without running them.
+
+    Exit status: 0 all files are valid, 2 a file is not.
+    """
     asked = paths or [suite_or_exit()]
     files = scenario_files(asked)
     if not files:

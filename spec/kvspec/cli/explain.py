@@ -37,23 +37,25 @@ def explain(
         list[str],
         typer.Argument(help="Rules (R4.2), sections (R4), verbs, expectations, keys or terms; or a scenario, with --page."),
     ],
-    every: Annotated[bool, typer.Option("--all", help="List every scenario that covers it.")] = False,
-    page: Annotated[str | None, typer.Option(metavar="R.GROUP.B", help="Of a scenario: why this page is where it is.")] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="With --page: after this step; after the last if left out.")] = None,
-    expression: Annotated[
-        str | None, typer.Option("-k", metavar="EXPR", help="With --page: the scenario whose name, tags or rules match.")
+    every: Annotated[bool, typer.Option("--all", help="List all scenarios that cover it.")] = False,
+    page: Annotated[
+        str | None, typer.Option(metavar="R.GROUP.B", help="Explain why this page of a scenario is where it is.")
     ] = None,
-    system: Annotated[str, typer.Option(help="With --page: whose state: a name, or package.module:Class.")] = "kvref",
+    step: Annotated[int | None, typer.Option(min=0, help="With --page: after this step. Left out: after the last.")] = None,
+    expression: Annotated[
+        str | None, typer.Option("-k", metavar="EXPR", help="With --page: only the scenario whose name, tags or rules match.")
+    ] = None,
+    system: Annotated[str, typer.Option(help="With --page: the system to look at: a name, or package.module:Class.")] = "kvref",
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="With --page: how long it may take; 0: as long as it likes.")
+        float, typer.Option(min=0, metavar="SECONDS", help="With --page: the longest that it may take; 0 for no limit.")
     ] = DEFAULT_SECONDS,
     max_pool_bytes: Annotated[
-        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+        int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Print a rule with the decisions below it, or what a word of the language means, and where the suite covers it.
+    """Explain a rule or a word of the language, and list scenarios that use it.
 
-    With --page: where a page of a scenario is after a step, why, by which rules, and what would move it.
+    With --page: say where a page of a scenario is after a step, why, by which rules, and what would move it.
     """
     from rich.console import Console
 
@@ -61,13 +63,13 @@ def explain(
         explain_page(names, page, step, expression, system, max_pool_bytes, timeout)
         return
     if step is not None or expression is not None:
-        refuse("--step and -k go with --page, which says what to explain of a scenario: --page request.group.block")
+        refuse("--step and -k need a page of a scenario: --page request.group.block")
     if names == ["words"]:
         _print_words()
         return
     for name in names:
         if name.endswith((".yaml", ".yml")) or (not is_word(name) and Path(name).is_file()):
-            refuse(f"{name} is a scenario: say of which page with --page request.group.block, and --step N")
+            refuse(f"{name} is a scenario file: name a page with --page request.group.block, and a step with --step N")
     rules = load_rules()
     for name in names:
         if not _rules(name, rules) and not is_word(name):

@@ -31,7 +31,7 @@ def explain_page(
     scenarios = chosen_scenarios([Path(name) for name in names], expression, max_pool_bytes)
     if len(scenarios) > 1:
         listed = "; ".join(f"{one.position.path}:{one.position.line} {one.name}" for one in scenarios[:5])
-        refuse(f"--page: needs one scenario, there are {len(scenarios)}: choose with -k: {listed}")
+        refuse(f"--page needs one scenario, but there are {len(scenarios)}: choose one with -k: {listed}")
     (scenario,) = scenarios
     if lack := lacking(scenario, found_system(system)):
         refuse(f"{scenario.position}: {system} lacks {', '.join(lack)}")

@@ -16,11 +16,11 @@ from kvspec.suite import scenario_files
 
 
 def fmt(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not in its canonical form.")] = False,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a file would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what would change.")] = False,
 ) -> None:
-    """Write scenario files in their canonical form, comments kept; a wrong file is left as it is."""
+    """Rewrite scenario files in one standard form. Comments stay; an invalid file is left alone."""
     from kvspec.language.formatting import CannotFormat, formatted
 
     asked = paths or [suite_or_exit()]

@@ -69,7 +69,7 @@ class Plan:
 class Tally:
     """What has come out so far.
 
-    ``unfinished``: why some were not gone through. ``lost``: by seed, what came instead of an answer.
+    ``unfinished``: why some were not finished. ``lost``: by seed, what came instead of an answer.
     ``under_way``: seeds that were stopped, with the failure that says where each was, if it is known.
     ``reached``: of each seed, the states that its lifecycle came to.
     """
@@ -88,29 +88,35 @@ class Tally:
 
 
 def fuzz(
-    seeds: Annotated[int, typer.Option(min=1, help="How many lifecycles.")] = 200,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of lifecycles.")] = 200,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    steps: Annotated[int, typer.Option(min=1, help="Operations in each.")] = 60,
+    steps: Annotated[int, typer.Option(min=1, help="Number of operations in each lifecycle.")] = 60,
     system: Annotated[str, typer.Option(help="The system under test.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference.")] = "kvref",
-    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
+    device: Annotated[Device, typer.Option(help="The device that the system under test runs on.")] = Device.AUTO,
     schedule: Annotated[str, typer.Option(help="fifo, adversarial or seed=N.")] = "fifo",
-    seconds: Annotated[float | None, typer.Option(help="Begin nothing new after so long, whatever is left.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Start no lifecycle after this many seconds, even if some are left.")
+    ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long one replay may take; 0: as long as it likes.")
+        float, typer.Option(min=0, metavar="SECONDS", help="The longest that one replay may take; 0 for no limit.")
     ] = DEFAULT_SECONDS,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: one a core, without --device sim 12 at most.")
+        int | None,
+        typer.Option(min=1, help="Number of processes. Left out: one for each core, but at most 12 unless the device is sim."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="A folder for the scenarios of failures.")] = None,
-    keep_going: Annotated[bool, typer.Option(help="Go on after the first failure.")] = False,
-    gates: Annotated[bool, typer.Option(help="Close and open gates.")] = True,
-    faults: Annotated[bool, typer.Option(help="Have copies refused.")] = True,
+    output: Annotated[Path | None, typer.Option(help="Write the scenario of each failure into this folder.")] = None,
+    keep_going: Annotated[bool, typer.Option(help="Continue after the first failure.")] = False,
+    gates: Annotated[bool, typer.Option(help="Include operations that close and open gates.")] = True,
+    faults: Annotated[bool, typer.Option(help="Include refused copies.")] = True,
     profile: Annotated[
-        Sizes, typer.Option(help="Small and dense; or hundreds of blocks a request, many rows, tokens of up to 2**40 (slower).")
+        Sizes,
+        typer.Option(
+            help="small: few slots, much contention. big: hundreds of blocks a request, many rows, tokens up to 2**40 (slower)."
+        ),
     ] = Sizes.SMALL,
 ) -> None:
-    """Run random lifecycles through both systems, and shrink whatever differs to a short scenario."""
+    """Run random lifecycles through both systems. Whatever differs is shrunk to a short scenario."""
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
@@ -166,15 +172,15 @@ def fuzz(
         print_states(console, states)
     counts = [f"{tally.done} lifecycles of {steps} steps", f"{tally.failed} failed"]
     if tally.unfinished:
-        console.print(f"not gone through: {tally.unfinished[0]}", soft_wrap=True)
-        counts.append(f"{len(tally.unfinished)} not gone through")
+        console.print(f"not finished: {tally.unfinished[0]}", soft_wrap=True)
+        counts.append(f"{len(tally.unfinished)} not finished")
     console.print(f"{stopped}{', '.join(counts)}, {time.monotonic() - start:.1f} s")
     if stopped and tally.under_way:
         _tell_under_way(console, tally)
     if tally.failed or stopped:
         raise typer.Exit(1)
     if tally.done == len(tally.unfinished):
-        refuse("no lifecycle was gone through, which is not a pass")
+        refuse("no lifecycle was finished, which is not a pass")
 
 
 def _must_be_folder(output: Path) -> None:
@@ -273,11 +279,11 @@ def _tell_under_way(console: Console, tally: Tally) -> None:
     """Which lifecycles were stopped, and where each was."""
     for seed, where in sorted(tally.under_way.items()):
         step, frames = _step_and_frames(where)
-        console.print(f"under way: lifecycle {seed}{step}", style="bold", markup=False)
+        console.print(f"running: lifecycle {seed}{step}", style="bold", markup=False)
         for frame in frames:
             console.print(f"  {frame}", style="dim", markup=False, soft_wrap=True)
     seeds = ", ".join(map(str, sorted(tally.under_way)))
-    console.print(f"under way were: {seeds}; run one alone with --first SEED --seeds 1", soft_wrap=True)
+    console.print(f"these were running: {seeds}; run one alone with --first SEED --seeds 1", soft_wrap=True)
 
 
 def _step_and_frames(where: Failure | Ended | None) -> tuple[str, tuple[str, ...]]:
@@ -302,7 +308,7 @@ def _report_at_once(console: Console, found: Found, output: Path | None) -> None
     failure = found.result.failure
     where = "" if failure is None else f" at step {failure.step}, {failure.verb}"
     path = _write(found, output)
-    console.print(f"lifecycle {found.seed} differs{where}: it is made shorter{f'; {path}' if path else ''}", soft_wrap=True)
+    console.print(f"lifecycle {found.seed} differs{where}: shrinking it{f'; {path}' if path else ''}", soft_wrap=True)
 
 
 def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> None:

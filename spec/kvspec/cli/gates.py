@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 
 
 def gates(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
     system: Annotated[str, typer.Option(help="The system under test: a name, or package.module:Class.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
-    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.SIM,
+    device: Annotated[Device, typer.Option(help="The device that the system under test runs on.")] = Device.SIM,
     schedule: Annotated[str, typer.Option(help="Order of work on the simulated device: fifo, adversarial or seed=N.")] = "fifo",
     expression: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match.")
     ] = None,
 ) -> None:
-    """Open the gates of every scenario in every order: exit 0 if all end alike, 1 if not, 2 for a wrong file or usage."""
+    """Open the gates of each scenario in every order; the end must be the same.
+
+    Exit status: 0 it always is, 1 it is not, 2 a wrong file or wrong usage.
+    """
     # Imported here, so that the help is quick.
     from rich.console import Console
 

@@ -85,10 +85,10 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _kvspec(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Say in YAML what a KV-cache workload does, and check an implementation against the reference after every step."""
+    """Describe in YAML what a KV-cache workload does, and check a cache manager against the reference after every step."""
 
 
 def main() -> None:

@@ -28,40 +28,46 @@ ORDER = ("ordering check", "order of device work")
 
 
 def mutants(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
-    system: Annotated[str, typer.Option(help="The system to break, by the name under which it announces breaks.")] = "kvgpu",
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
+    system: Annotated[str, typer.Option(help="The system to break. It must announce its breaks under this name.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
     expression: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match.")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Only breaks whose name has this text.")] = None,
-    fences: Annotated[bool, typer.Option("--fences", help="Only dropped waits and records.")] = False,
-    guards: Annotated[bool, typer.Option("--guards", help="Only breaks of other logic.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Do not stop at the first scenario that notices a break.")] = False,
-    write: Annotated[Path | None, typer.Option(help="Write the table into this Markdown file.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="How many processes; one a core if left out.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Only breaks whose name contains this text.")] = None,
+    fences: Annotated[bool, typer.Option("--fences", help="Only breaks that drop a wait or an event record.")] = False,
+    guards: Annotated[bool, typer.Option("--guards", help="Only the other breaks.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Find every scenario that notices a break, not only the first.")] = False,
+    write: Annotated[Path | None, typer.Option(help="Write the table to this Markdown file.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Left out: one for each core.")] = None,
     max_pool_bytes: Annotated[
-        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+        int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
     random: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Instead of the named breaks: N that are drawn from a source.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Instead of the named breaks, make N random changes to the source code."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="With --random: which are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="With --random: the seed of the draw.")] = 0,
     package: Annotated[
-        str, typer.Option(help="With --random: what they are drawn from: kvgpu, kvref, harness, or a package.")
+        str, typer.Option(help="With --random: the code to change: kvgpu, kvref, harness, or a package.")
     ] = "kvgpu",
-    lifecycles: Annotated[int, typer.Option(min=0, help="With --random: so many random lifecycles besides.")] = 0,
+    lifecycles: Annotated[int, typer.Option(min=0, help="With --random: also try this many random lifecycles.")] = 0,
     tests: Annotated[
-        list[Path] | None, typer.Option(help="With --random: files or folders of tests besides; for the harness its own.")
+        list[Path] | None,
+        typer.Option(help="With --random: also run these test files or folders. For the harness: its own tests."),
     ] = None,
-    pick: Annotated[str | None, typer.Option(metavar="3,10-19", help="With --random: only these of the N.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="With --random: begin nothing new after so long.")] = None,
+    pick: Annotated[str | None, typer.Option(metavar="3,10-19", help="With --random: try only these of the N.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="With --random: start no change after this many seconds.")] = None,
     json: Annotated[
-        Path | None, typer.Option(help="With --random: a JSON line each into this file; what it has already is not tried again.")
+        Path | None,
+        typer.Option(help="With --random: add a line of JSON for each change to this file, and skip those that it has already."),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="With --json: what survived is tried again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="With --json: try again what survived.")] = False,
 ) -> None:
-    """Break the implementation in every named way, or in random ones: exit 0 if scenarios notice all, 1 if a break survives."""
+    """Break the system on purpose, in every named way or in random ones, and see whether scenarios notice.
+
+    Exit status: 0 all breaks are noticed, 1 a break survives, 2 a wrong file or wrong usage.
+    """
     import os
 
     if random is not None:

@@ -43,8 +43,8 @@ steps:
 """
 
 
-def new(file: Annotated[Path, typer.Argument(help="The file to write; it must not exist yet.")]) -> None:
-    """Write a commented scenario to start from: it passes, then make it yours."""
+def new(file: Annotated[Path, typer.Argument(help="The file to write. It must not exist yet.")]) -> None:
+    """Write a small scenario with comments to start from. It passes as it is; change it to what you want to test."""
     if file.exists():
         refuse(f"{file} exists already: name another file")
     must_be_writable("new", file)

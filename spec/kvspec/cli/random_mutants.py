@@ -70,7 +70,7 @@ def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: 
     if not can_fork():
         refuse("--random needs a system that forks processes, such as Linux")
     if asked.again and asked.file is None:
-        refuse("--again tries again what survived in the file of --json: name it")
+        refuse("--again tries what survived in the file of --json again: add --json FILE")
     package = PACKAGES.get(asked.package, asked.package)
     for name in (asked.system, asked.against):
         found_system(name)
@@ -146,7 +146,7 @@ def _tests(asked: Asked, package: str) -> list[Path]:
     paths = asked.tests or ([Path(name) for name in HARNESS_TESTS] if package == HARNESS else [])
     missing = [path for path in paths if not path.exists()]
     if missing and not asked.tests:
-        refuse(f"the harness is held against its own tests, there is no {missing[0]}: run this in a clone of the repository")
+        refuse(f"the harness is tested by its own tests, but there is no {missing[0]}: run this in a clone of the repository")
     if missing:
         refuse(f"--tests {missing[0]}: there is no such file or folder")
     if paths and importlib.util.find_spec("pytest") is None:
@@ -175,7 +175,7 @@ def _read(path: Path, head: dict[str, Any], again: bool, drawn: Sequence[Drawn])
                 values = json.loads(line)
                 found[values["index"]] = Report(**{**values, "outcome": Outcome(values["outcome"])})
     except (ValueError, TypeError, KeyError):
-        refuse(f"--json {path}: has something else in it: name another file")
+        refuse(f"--json {path}: is not a file of results: name another one")
     if first != head:
         refuse(f"--json {path}: has results of another package, seed or source: name another file")
     if not text.endswith("\n"):

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def reached(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Where to look for scenarios; the suite if left out.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
     against: Annotated[str, typer.Option(help="The reference.")] = "kvref",
 ) -> None:
-    """Count how often scenarios come to each named state, by what the reference shows."""
+    """Count how often scenarios reach each of the named rare states."""
     from rich.console import Console
 
     from kvspec.audit.reached import reached_by

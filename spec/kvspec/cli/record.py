@@ -13,14 +13,14 @@ from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 
 
 def record(
-    file: Annotated[Path, typer.Argument(help="A scenario file; it is changed, unless with --print.")],
-    only_print: Annotated[bool, typer.Option("--print", help="Print the file with the draft, and leave it as it is.")] = False,
-    system: Annotated[str, typer.Option(help="Whose values.")] = "kvref",
+    file: Annotated[Path, typer.Argument(help="A scenario file. It is changed, unless --print is given.")],
+    only_print: Annotated[bool, typer.Option("--print", help="Print the result instead of changing the file.")] = False,
+    system: Annotated[str, typer.Option(help="The system whose answers are written.")] = "kvref",
 ) -> None:
-    """Write what the reference answers into a scenario file, for the steps that say nothing yet, marked as a draft.
+    """Fill in what the reference answers at each step that expects nothing yet, marked as a draft.
 
-    A draft is no test until a person has confirmed it: each line that was written ends in `# draft`, and the scenario
-    has the tag `draft`, so that every run says so. Read every value against the rules, then take the marks away.
+    A draft tests nothing until a person has checked it. Each new line ends in `# draft`, and the scenario gets the tag `draft`,
+    so that every run reminds you. Check each value against the rules, then remove the marks.
     """
     from kvspec.audit.recording import CannotRecord, recorded
 

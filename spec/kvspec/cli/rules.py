@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def rules(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Where to look for scenarios; the suite if left out.")] = None,
-    missing: Annotated[bool, typer.Option("--missing", help="Only the rules that no scenario covers.")] = False,
-    covered: Annotated[bool, typer.Option("--covered", help="The scenarios below each rule that is covered.")] = False,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
+    missing: Annotated[bool, typer.Option("--missing", help="List only rules that no scenario covers.")] = False,
+    covered: Annotated[bool, typer.Option("--covered", help="List the scenarios below each rule.")] = False,
 ) -> None:
-    """Print the rules, and how many scenarios cover each. Without a terminal: one line a rule, its number first."""
+    """List the rules, and how many scenarios cover each. In a pipe: one line for each rule, number first."""
     from rich.console import Console
 
     if missing and covered:

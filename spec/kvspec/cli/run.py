@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Device(StrEnum):
-    """Where the system under test works."""
+    """The device that the system under test runs on."""
 
     AUTO = "auto"
     SIM = "sim"
@@ -33,12 +33,12 @@ class Device(StrEnum):
 
 def run(
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files, folders to search, or FILE:LINE for one scenario; the suite if left out.")
+        list[Path] | None, typer.Argument(help="Files, folders, or FILE:LINE for one scenario. Left out: the whole suite.")
     ] = None,
     system: Annotated[str, typer.Option(help="The system under test: a name, or package.module:Class.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
-    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
-    require_cuda: Annotated[bool, typer.Option("--require-cuda", help="Fail where there is no GPU.")] = False,
+    device: Annotated[Device, typer.Option(help="The device that the system under test runs on.")] = Device.AUTO,
+    require_cuda: Annotated[bool, typer.Option("--require-cuda", help="Fail if there is no GPU.")] = False,
     schedule: Annotated[
         str | None, typer.Option(help="Order of device work on the simulated device: fifo, adversarial or seed=N.")
     ] = None,
@@ -48,33 +48,41 @@ def run(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(help="Only what needs no more than this: prefix, prefix+host, ... (docs/profiles.md); all of it must pass."),
+        typer.Option(
+            help="Only scenarios of this profile: prefix, prefix+host, ... (docs/profiles.md). All must pass, none be skipped."
+        ),
     ] = None,
     last_failed: Annotated[
-        bool, typer.Option("--last-failed", help="Only those that failed when they last ran here; all if none did.")
+        bool, typer.Option("--last-failed", help="Only scenarios that failed in the last run here; all of them if none failed.")
     ] = False,
-    only_list: Annotated[
-        bool, typer.Option("--list", help="Print FILE:LINE and name of the scenarios, and run nothing.")
-    ] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="List the scenarios as FILE:LINE and name, and run nothing.")] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="How many processes; one a core if left out, one for few scenarios.")
+        int | None,
+        typer.Option(
+            "--jobs", "-j", min=1, help="Number of processes. Left out: one for each core, or a single one for few scenarios."
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long one scenario may take; 0: as long as it likes.")
+        float, typer.Option(min=0, metavar="SECONDS", help="The longest that one scenario may take; 0 for no limit.")
     ] = DEFAULT_SECONDS,
     first: Annotated[bool, typer.Option("-x", help="Stop at the first failure.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the results as JUnit XML.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the results as one HTML page.")] = None,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Check the order of device accesses.")] = True,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Check that fences order all accesses on the simulated device.")
+    ] = True,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="A line for each scenario, and every failure in full.")
+        bool, typer.Option("--verbose", "-v", help="Print a line for each scenario, and every failure in full.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Failures and the line of counts alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures and the line of counts.")] = False,
     max_pool_bytes: Annotated[
-        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+        int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Replay scenarios through two systems: exit 0 if all pass, 1 if one diverges or fails, 2 for a wrong file or usage."""
+    """Replay scenarios through two systems and compare them after every step.
+
+    Exit status: 0 all pass, 1 a scenario fails, 2 a wrong file or wrong usage.
+    """
     # Imported here, so that the help is quick.
     from rich.console import Console
 
@@ -216,7 +224,7 @@ def _tell_under_way(console: Console, results: Sequence[Result]) -> None:
         if failure is None:  # it has just come to its end
             continue
         where = f"{path_text(failure.position.path)}:{failure.position.line}"
-        console.print(f"under way: {result.name!r} at step {failure.step}, {failure.verb}", style="bold", markup=False)
+        console.print(f"running: {result.name!r} at step {failure.step}, {failure.verb}", style="bold", markup=False)
         console.print(f"  {where}", markup=False, soft_wrap=True)
         for frame in failure.differences[0].detail:
             console.print(f"  {frame}", style="dim", markup=False, soft_wrap=True)

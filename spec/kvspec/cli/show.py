@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 
 def show(
-    paths: Annotated[list[Path], typer.Argument(help="Files, or folders to search.")],
+    paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     expression: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match.")
     ] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="This step alone; steps count from 0.")] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Only this step; the first is step 0.")] = None,
     request: Annotated[str | None, typer.Option(metavar="NAME", help="Only what concerns this request.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="The whole state after each step, not what it has changed.")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page for a browser: pages over time.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show the whole state after each step, not only what changed.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a web page that draws the pages over time.")] = None,
     system: Annotated[str, typer.Option(help="The system under test: a name, or package.module:Class.")] = "kvgpu",
-    against: Annotated[str, typer.Option(help="Whose state is shown; where the two differ, both.")] = "kvref",
-    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
+    against: Annotated[str, typer.Option(help="The system whose state is shown; where the two differ, both are.")] = "kvref",
+    device: Annotated[Device, typer.Option(help="The device that the system under test runs on.")] = Device.AUTO,
     schedule: Annotated[
         str | None, typer.Option(help="Order of device work on the simulated device: fifo, adversarial or seed=N.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long one scenario may take; 0: as long as it likes.")
+        float, typer.Option(min=0, metavar="SECONDS", help="The longest that one scenario may take; 0 for no limit.")
     ] = DEFAULT_SECONDS,
     max_pool_bytes: Annotated[
-        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+        int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Show what every step has changed: who has which page where, and why a page was not moved.
+    """Show what each step changed: which request has which page where, and why a page was not moved.
 
-    Up to and with the step at which two systems differ; exit 1 if there is one. With --system and --against the same, one system
-    is shown and nothing compared. Blocks in a row are written G (GPU), H (host), D (disk) and . (no page).
+    If the two systems differ, this ends with the step at which they do, and the exit status is 1. If --system and --against are
+    the same, that system is shown and nothing is compared. Blocks in a row: G on the GPU, H on the host, D on disk, . no page.
     """
     # Imported here, so that the help is quick.
     from rich.console import Console

@@ -25,26 +25,30 @@ MAX_TEXTS = 6
 
 
 def sweep(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
     system: Annotated[str, typer.Option(help="The system under test: a name, or package.module:Class.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference that it is compared with.")] = "kvref",
-    device: Annotated[Device, typer.Option(help="Where the system under test works.")] = Device.AUTO,
+    device: Annotated[Device, typer.Option(help="The device that the system under test runs on.")] = Device.AUTO,
     expression: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="STEP:KIND:N", help="This injection alone, as a report names it: 8:offload:2+queued.")
+        str | None, typer.Option(metavar="STEP:KIND:N", help="Only this failure, named as in a report: 8:offload:2+queued.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="How many processes; one a core if left out.")] = None,
-    matrix: Annotated[bool, typer.Option("--matrix", help="Show which verb failed how; gaps need a reason.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every finding.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Left out: one for each core.")] = None,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="Print which verbs failed in which ways, and the reason for each gap.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every failure with leftovers.")] = False,
     max_pool_bytes: Annotated[
-        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+        int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
     """Make each copy, allocation and file access of each step fail in turn.
 
-    After each failure the state must be what it was before the step. Exit status 0: always so. 1: something was left over.
+    After each failure the state must be what it was before the step.
+
+    Exit status: 0 it always is, 1 something was left over, 2 a wrong file or wrong usage.
     """
     from rich.console import Console
 

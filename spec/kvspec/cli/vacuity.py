@@ -20,20 +20,23 @@ if TYPE_CHECKING:
 
 
 def vacuity(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Files, or folders to search; the suite if left out.")] = None,
-    against: Annotated[str, typer.Option(help="The reference that answers.")] = "kvref",
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Left out: the whole suite.")] = None,
+    against: Annotated[str, typer.Option(help="The reference to run.")] = "kvref",
     expression: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only scenarios whose name, tags or rules match.")
     ] = None,
     unhelpful: Annotated[
-        bool, typer.Option("--scenarios", help="List the scenarios that notice no named break, too (minutes).")
+        bool, typer.Option("--scenarios", help="Also list scenarios that notice no named break (takes minutes).")
     ] = False,
     system: Annotated[str, typer.Option(help="With --scenarios: the system to break.")] = "kvgpu",
     max_pool_bytes: Annotated[
-        int, typer.Option(min=1, help="Refuse scenarios that ask for more memory than this.")
+        int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
 ) -> None:
-    """Change every expectation, one at a time: exit 0 if each change fails, 1 if an expectation says nothing."""
+    """Change each expectation, one at a time; the scenario must then fail.
+
+    Exit status: 0 it always does, 1 some expectation checks nothing, 2 a wrong file or wrong usage.
+    """
     from rich.console import Console
 
     from kvspec.audit.vacuity import audit
