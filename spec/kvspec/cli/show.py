@@ -82,9 +82,7 @@ def show(
     raise typer.Exit(1 if failed else 0)
 
 
-def _see(
-    scenario: Scenario, system: str, against: str, options: Mapping[str, str], printer: object, timeout: float
-) -> Timeline:
+def _see(scenario: Scenario, system: str, against: str, options: Mapping[str, str], printer: object, timeout: float) -> Timeline:
     """Replay a scenario and see every step; leaves with the reason if a system cannot carry it out."""
     from kvspec.cli.step_lines import Printer
     from kvspec.harness.systems import lacking

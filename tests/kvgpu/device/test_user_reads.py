@@ -1,6 +1,6 @@
 """A read that the user asked for and ordered after nothing is told from a fence that kvgpu forgot."""
 
-from tests.kvgpu.resources.scene import config, done, system
+from tests.kvgpu.scene import config, done, system
 
 
 def test_the_fault_says_that_the_read_is_the_users_own() -> None:

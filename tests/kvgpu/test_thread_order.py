@@ -15,7 +15,7 @@ from kvspec.harness.systems import find_system
 from kvspec.observation import PageStatus
 from kvspec.ops import MakeBatch, Operation, Publish, SeedPrefix
 from kvspec.system import Setup
-from tests.kvgpu.threads.driving import BLOCKS, CONFIG, ROWS, STORY, STREAMS, Driver, Log, end_state
+from tests.kvgpu.driving import BLOCKS, CONFIG, ROWS, STORY, STREAMS, Driver, Log, end_state
 
 THREADS = 8
 OPERATIONS = 250

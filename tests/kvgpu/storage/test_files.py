@@ -15,7 +15,7 @@ import pytest
 
 from kvgpu.device.api import DeviceError
 from kvspec.errors import ErrorKind
-from tests.kvgpu.resources.scene import apply, changed, config, done, seen, system
+from tests.kvgpu.scene import apply, changed, config, done, seen, system
 
 SEED = """
   - seed_prefix: {tokens: [1, 2, 3, 4], level: disk}

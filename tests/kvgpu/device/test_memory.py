@@ -11,7 +11,7 @@ from kvgpu.device.sim import SimDevice, SimOptions
 from kvgpu.manager import Manager
 from kvspec.audit.leftovers import Allowed
 from kvspec.errors import ErrorKind
-from tests.kvgpu.resources.scene import apply, changed, config, done, limit_memory, seen, system
+from tests.kvgpu.scene import apply, changed, config, done, limit_memory, seen, system
 
 
 def in_use(device: SimDevice) -> int:

@@ -7,7 +7,7 @@ import pytest
 from kvgpu.device.api import StreamsHeld
 from kvgpu.device.sim import SimDevice
 from kvspec.system import DeviceLimit
-from tests.kvgpu.resources.scene import apply, done, system
+from tests.kvgpu.scene import apply, done, system
 
 HELD = "gates hold up 24 streams"
 
