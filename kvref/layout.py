@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything derived from a `ManagerConfig`. ``slots``: by level, then by pool group (R1.2). ``policies``: R14.1."""
+    """Everything derived from a `ManagerConfig`. ``slots``: by level, then by pool group (R1.2). ``policies``: R16.1."""
 
     tpb: int
     max_util: float

@@ -19,7 +19,7 @@ class Reference:
     capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {"async", "capture", "disk", "beams", "ssm", "faults"}
 
     policies: ClassVar[Offer] = OFFERED
-    """It follows those of its ``Setup`` (R14.1)."""
+    """It follows those of its ``Setup`` (R16.1)."""
 
     def __init__(self, setup: Setup) -> None:
         """Start with every slot free. Raises ``ValueError`` for a configuration that cannot be (R1.2)."""

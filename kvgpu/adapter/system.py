@@ -33,7 +33,7 @@ def _limit(error: BaseException | None) -> StreamsHeld | None:
 
 
 class Implementation:
-    """The cache manager on a simulated or real device, as a ``System`` of the harness. Its policies are the defaults (R14.1).
+    """The cache manager on a simulated or real device, as a ``System`` of the harness. Its policies are the defaults (R16.1).
 
     Options of the setup: those of ``kvgpu.adapter.options.make_device``, and ``fail_file``: the number of the access to a file,
     from 1, that is refused.

@@ -1,4 +1,4 @@
-"""Where good managers differ (R14.1): each module says what the values of one policy mean, and is asked at one place."""
+"""Where good managers differ (R16.1): each module says what the values of one policy mean, and is asked at one place."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ELSEWHERE = {
         "R5.4": "follows from where the pages are",
         "R8.10": "the check of a publication is by rows",
         "R9": "the errors are in every check",
-        "R14.1": "it follows the defaults alone, and its adapter declares nothing else",
+        "R16.1": "it follows the defaults alone, and its adapter declares nothing else",
     },
 }
 """Rules that no function cites, and why."""

@@ -79,7 +79,7 @@ MANAGER: Mapping[str, Key] = {
         "manager",
         "What a system must do where good managers differ, or it skips the scenario; what is left out is as the system does it.",
         "policy: {match: block}",
-        ("R14.1",),
+        ("R16.1",),
     ),
 }
 
