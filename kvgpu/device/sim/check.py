@@ -3,7 +3,9 @@
 Submissions are numbered by their stream, and a stream knows, for each other stream, up to which submission its next one runs
 after it. An access by submission ``n`` of stream ``a`` is before the one being made on stream ``b`` if ``a`` is ``b`` or ``b``
 knows at least ``n`` of ``a``. Per resource only the last write and the reads since are kept, one a stream (later accesses that
-are ordered after these are ordered after all that went before, or else a fault was reported then).
+are ordered after these are ordered after all that went before, or else a fault was reported then). So it is with a write of the
+CPU, too: it comes after what the CPU was told is over, and before all that is submitted later. To be told, or to look, orders
+nothing on the device.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvgpu.device.api import Access, Site
@@ -229,11 +229,17 @@ programs = st.lists(st.one_of(submits, submits, submits, records, waits, waits, 
 
 
 class Paths:
-    """Happens-before by brute force: a graph of points, searched anew for every pair."""
+    """Happens-before by brute force: a graph of points, searched anew for every pair.
+
+    ``accesses``: (the point that it is, the point that is before what comes later, resource, whether it writes).
+    ``written_by_cpu``: which of them are writes of the CPU. Each comes before all that is submitted later, and after what the CPU
+    knows, which is looked at by itself: so what went before one comes before what follows it, too.
+    """
 
     def __init__(self) -> None:
         self.before: list[set[int]] = []
         self.accesses: list[tuple[int, int, int, bool]] = []
+        self.written_by_cpu: list[int] = []
 
     def point(self, *before: int | None) -> int:
         self.before.append({each for each in before if each is not None})
@@ -253,14 +259,24 @@ class Paths:
     def racy(self) -> set[int]:
         found = set()
         for n, (late, _, resource, write) in enumerate(self.accesses):
-            for _, early, other, wrote in self.accesses[:n]:
-                if resource == other and (write or wrote) and not self.reaches(early, late):
+            for m, (_, early, other, wrote) in enumerate(self.accesses[:n]):
+                if resource != other or not (write or wrote) or self.reaches(early, late):
+                    continue
+                if not any(self.accesses[k][2] == resource for k in self.written_by_cpu if m < k < n):
                     found.add(resource)
         return found
 
 
+TOLD = [("record", 0, 0), ("ask", 0, 0)]
+
+
 @settings(max_examples=400, deadline=None)
 @given(programs)
+@example([("submit", 0, [(0, True)]), *TOLD, ("host", 0, True), ("submit", 1, [(0, False)])])  # no fault: it was over
+@example([("submit", 0, [(0, False)]), *TOLD, ("host", 0, True), ("submit", 1, [(0, True)])])
+@example([("submit", 0, [(0, True)]), *TOLD, ("host", 0, False), ("submit", 1, [(0, True)])])  # a fault: the CPU only looked
+@example([("submit", 0, [(0, True)]), *TOLD, ("host", 1, True), ("submit", 1, [(0, True)])])  # a fault: it wrote something else
+@example([("submit", 0, [(0, True)]), ("host", 0, True), ("submit", 1, [(0, True)])])  # a fault: it had not been told
 def test_check_agrees_with_all_paths(program: list[tuple[str, int, object]]) -> None:
     device = SimDevice()
     streams = [device.stream(f"s{n}") for n in range(STREAMS)]
@@ -288,6 +304,7 @@ def test_check_agrees_with_all_paths(program: list[tuple[str, int, object]]) -> 
             assert event.done()
         elif verb == "host":
             now, after = paths.point(knows), paths.point()
+            paths.written_by_cpu += [len(paths.accesses)] if what else []
             paths.accesses.append((now, after, n, bool(what)))
             device.host_access(lambda n=n, what=what: [Access((f"r{n}",), bool(what))], "host")
             synced, knows = paths.point(synced, after), paths.point(knows, after)
