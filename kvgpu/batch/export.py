@@ -27,7 +27,7 @@ NO_ORDER = -1
 
 
 class TableStorage:
-    """The device memory of a batch's tables. It is given back when neither the batch nor an export needs it (R8.7).
+    """The device memory of a batch's tables, and a stream: given back when neither the batch nor an export needs them (R8.7).
 
     ``stream``: a stream of the tables' own, for what no caller's stream orders.
     """
@@ -39,7 +39,12 @@ class TableStorage:
         self.layout = layout
         self.memory: Memory = device.allocate("device", layout.nbytes, name)
         self.stream = device.stream(name)
-        weakref.finalize(self, self.memory.free)
+        weakref.finalize(self, _give_back, device, self.memory, self.stream)
+
+
+def _give_back(device: Device, memory: Memory, stream: Stream) -> None:
+    memory.free()
+    device.give_back(stream)
 
 
 @dataclass(frozen=True, slots=True)

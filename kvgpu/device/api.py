@@ -152,6 +152,13 @@ class Device(Protocol):
         """
         ...
 
+    def give_back(self, stream: Stream) -> None:
+        """Nothing will be submitted to a stream that the device made: it goes once its work has run, when another is made.
+
+        What else waits for its events goes on doing so. Idempotent; from any thread, and after ``close``, too.
+        """
+        ...
+
     def allocate(self, kind: str, nbytes: int, name: str) -> Memory:
         """``device`` or ``pinned`` memory, zeroed. Raises ``DeviceError`` if there is not enough."""
         ...

@@ -57,6 +57,11 @@ def name_taken(stream: str) -> DeviceError:
     return DeviceError(f"stream {stream!r} exists already: give each stream of a device its own name")
 
 
+def gone(stream: str) -> DeviceError:
+    """The error of work for a stream that was given back."""
+    return DeviceError(f"stream {stream!r} was given back: nothing can be submitted to it; make another")
+
+
 def foreign(what: object, device: str, kind: str) -> DeviceError:
     """The error of a ``kind`` (stream, memory, event) that is another device's."""
     made = {"stream": "stream() or external_stream()", "memory": "allocate()", "event": "record()"}[kind]

@@ -231,8 +231,10 @@ class Copier:
         )
 
     def close(self) -> None:
-        """Give the buffers back."""
+        """Give the buffers and the lanes back."""
         self.buffers.close()
+        for lane in self._lanes:
+            self._device.give_back(lane.stream)
 
 
 def _each_page(move: object, file_slots: Int32, rows: npt.NDArray[np.uint8], row_numbers: Int32) -> None:

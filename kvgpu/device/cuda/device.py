@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream, StreamsHeld
 from kvgpu.device.cuda.context import Word, context
 from kvgpu.device.cuda.driver import RELAXED, SUCCESS, checked, driver, gpus, ordinal_of_worker, relaxed
+from kvgpu.device.cuda.leaving import Leaving
 from kvgpu.device.cuda.memory import CudaMemory
 from kvgpu.device.cuda.streams import CudaEvent, CudaGate, CudaStream, still_closed
 from kvgpu.device.cuda.tasks import Task, Worker
@@ -21,6 +22,7 @@ from kvgpu.device.messages import (
     check_range,
     failed_work,
     foreign,
+    gone,
     in_capture,
     name_taken,
     no_capture,
@@ -76,10 +78,9 @@ class CudaDevice:
         self._streams: dict[str, CudaStream] = {}
         self._external: dict[int, CudaStream] = {}
         self._gates: list[CudaGate] = []
-        self._words: list[Word] = []
         self._workers: dict[CudaStream, Worker] = {}
         self._graphs: list[CudaGraph] = []
-        self._freed: list[tuple[str, int, int]] = []
+        self._leaving = Leaving(self._context)
         self._capture: CudaStream | None = None
         self._step = (0, "")
         self._faults: list[str] = []
@@ -101,6 +102,7 @@ class CudaDevice:
     def stream(self, name: str) -> CudaStream:
         """See ``Device.stream``. Raises ``DeviceError`` if the name is taken."""
         self._must_be_open()
+        self._tidy()
         if name in self._streams:
             raise name_taken(name)
         raw = checked(relaxed(driver.cuStreamCreate, NON_BLOCKING))
@@ -121,23 +123,36 @@ class CudaDevice:
         stream = self._streams[name] = self._external[number] = CudaStream(name, number, driver.CUstream(number), own=False)
         return stream
 
+    def give_back(self, stream: Stream) -> None:
+        """See ``Device.give_back``."""
+        assert isinstance(stream, CudaStream) and stream.own
+        if not stream.given_back and not self._closed:
+            stream.given_back = True
+            self._leaving.stream(stream)
+
     def allocate(self, kind: str, nbytes: int, name: str) -> CudaMemory:
         """See ``Device.allocate``."""
         self._must_be_open()
         check_allocation(kind, nbytes, name)
-        return CudaMemory(self._context, kind, nbytes, name, self._given_back)
+        self._tidy()
+        return CudaMemory(self._context, kind, nbytes, name, self._memory_freed)
 
-    def _given_back(self, kind: str, address: int, nbytes: int) -> None:
-        self._freed.append((kind, address, nbytes))
+    def _memory_freed(self, kind: str, address: int, nbytes: int) -> None:
+        self._leaving.memory(kind, address, nbytes)
         if self._closed:
-            self._reap()
+            self._leaving.go_now()
 
-    def _reap(self) -> None:
-        # Only when nothing is queued that could still use it.
-        freed, self._freed = self._freed, []
-        for kind, address, nbytes in freed:
-            arena = self._context.pinned_arena if kind == "pinned" else self._context.device_arena
-            arena.give_back(address, nbytes)
+    def _tidy(self) -> None:
+        """Let go what was given back and no work needs any more; asks and records, and waits for nothing."""
+        streams = [*self._streams.values()]
+        if not any(map(self._captured, streams)):
+            self._forget(self._leaving.go(streams))
+
+    def _forget(self, streams: Iterable[CudaStream]) -> None:
+        for stream in streams:
+            del self._streams[stream.name]
+            if (worker := self._workers.pop(stream, None)) is not None:
+                worker.stop()
 
     # Submissions
 
@@ -208,8 +223,8 @@ class CudaDevice:
 
     def _wait_for_word(self, own: CudaStream) -> Word:
         word = self._context.words.take()
-        self._words.append(word)
         checked(driver.cuStreamWaitValue32(own.raw, word.address, 1, EQUAL))
+        self._leaving.word(word, CudaEvent(self._context, own, frozenset()))
         return word
 
     # Order
@@ -296,7 +311,9 @@ class CudaDevice:
 
     def is_capturing(self, stream: Stream) -> bool:
         """See ``Device.is_capturing``."""
-        own = self._own(stream)
+        return self._captured(self._own(stream))
+
+    def _captured(self, own: CudaStream) -> bool:
         if self._capture is own:
             return True
         # The default stream answers with an error while another one is captured that waits for it.
@@ -313,7 +330,7 @@ class CudaDevice:
         """See ``Device.sync``."""
         streams = [*self._streams.values()] if stream is None else [self._own(stream)]
         for each in streams:
-            if self.is_capturing(each):
+            if self._captured(each):
                 raise in_capture("sync", each.name)
             if gates := each.closed_gates():
                 raise blocked(each.name, (gate.label for gate in gates))
@@ -327,7 +344,7 @@ class CudaDevice:
 
     def _settle(self) -> None:
         streams = [*self._streams.values()]
-        points = [(each, each.last_free_point(self._context, not self.is_capturing(each))) for each in streams]
+        points = [(each, each.last_free_point(self._context, not self._captured(each))) for each in streams]
         for stream, point in points:
             if point is None:
                 continue
@@ -339,7 +356,7 @@ class CudaDevice:
             if not stream.points and not stream.closed_gates():
                 stream.touched = False
         if self._capture is None and not any(gate.closed for gate in self._gates):
-            self._reap()
+            self._forget(self._leaving.go_now())
 
     # Reports and end
 
@@ -381,9 +398,7 @@ class CudaDevice:
             stream.points = []
             if stream.own:
                 checked(driver.cuStreamDestroy(stream.raw))
-        for word in self._words:
-            self._context.words.give_back(word)
-        self._reap()
+        self._leaving.close()
 
     def _seen(self, site: str, kind: str) -> None:
         if (site, kind) not in self._sites:
@@ -394,6 +409,8 @@ class CudaDevice:
         self._must_be_open()
         if not isinstance(stream, CudaStream):
             raise foreign(stream, "cuda", "stream")
+        if stream.given_back:
+            raise gone(stream.name)
         return stream
 
     def _must_be_open(self) -> None:

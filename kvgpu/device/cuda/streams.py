@@ -85,6 +85,7 @@ class CudaStream:
 
     ``points``: events, each recorded just before the gates upstream grew: the work before it is held up by the gates of the
     event alone. ``touched``: whether anything was submitted since it was last seen idle. ``own``: whether the device made it.
+    ``given_back``: whether its user needs it no more.
     """
 
     name: str
@@ -95,6 +96,7 @@ class CudaStream:
     touched: bool = False
     gates: Gates = frozenset()
     points: list[CudaEvent] = field(default_factory=list)
+    given_back: bool = False
 
     def closed_gates(self) -> Gates:
         """The closed gates upstream of the next submission."""

@@ -18,6 +18,7 @@ from kvgpu.device.messages import (
     check_launch,
     failed_work,
     foreign,
+    gone,
     in_capture,
     name_taken,
     no_capture,
@@ -34,6 +35,9 @@ from kvgpu.device.sites import note
 class SimDevice:
     """A ``Device`` in host memory. Nothing runs when it is submitted: only ``settle``, ``sync`` and an event that answers
     that it is done run work, as the edges allow, in the order of the schedule. Calls are serialised by the caller (R12.1).
+
+    It is for tests: what the check has seen of a resource, and what clocks know of a stream, stay when the stream or the memory
+    has been given back.
     """
 
     kind = "sim"
@@ -48,6 +52,7 @@ class SimDevice:
         self._external: dict[int | str, SimStream] = {}
         self._busy: dict[SimStream, None] = {}
         self._order = 0
+        self._made = 0
         self._bytes = 0
         self._step = (0, "")
         self._faults: list[str] = []
@@ -61,10 +66,22 @@ class SimDevice:
     def stream(self, name: str) -> SimStream:
         """See ``Device.stream``. Raises ``DeviceError`` if the name is taken."""
         self._must_be_open()
+        self._drop_streams()
         if name in self._streams:
             raise name_taken(name)
-        stream = self._streams[name] = SimStream(name, len(self._streams) + 1)
+        self._made += 1
+        stream = self._streams[name] = SimStream(name, self._made)
         return stream
+
+    def give_back(self, stream: Stream) -> None:
+        """See ``Device.give_back``."""
+        assert isinstance(stream, SimStream)
+        stream.given_back = True
+
+    def _drop_streams(self) -> None:
+        """Forget the streams that were given back and have nothing left to run."""
+        for stream in [each for each in self._streams.values() if each.given_back and not each.queue]:
+            del self._streams[stream.name]
 
     def external_stream(self, handle: Any) -> SimStream:
         """See ``Device.external_stream``."""
@@ -330,6 +347,8 @@ class SimDevice:
         self._must_be_open()
         if not isinstance(stream, SimStream):
             raise foreign(stream, "simulated", "stream")
+        if stream.given_back:
+            raise gone(stream.name)
         return stream
 
     def _must_be_open(self) -> None:

@@ -52,7 +52,7 @@ class SimStream:
 
     ``appended`` and ``retired`` count the items ever queued and over. ``gates``: every gate upstream of the next item (those
     that have opened may still be in it). ``waiters``: streams whose first item waits for this one. ``clocked``: whether it is a
-    component of clocks.
+    component of clocks. ``given_back``: whether its user needs it no more.
     """
 
     name: str
@@ -65,6 +65,7 @@ class SimStream:
     others: Clock = field(default_factory=dict)
     gates: Gates = frozenset()
     waiters: dict[SimStream, None] = field(default_factory=dict)
+    given_back: bool = False
 
     def clock(self) -> Clock:
         """What the next submission runs after."""
