@@ -27,7 +27,10 @@ NOTHING = Work()
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream: ``last``, what the work submitted next follows; ``log``, the step of each user-visible item so far."""
+    """A stream: ``last``, what the work submitted next follows; ``log``, the step of each user-visible item so far.
+
+    The log is as long as the scenario: any order that is shown may name any of its steps.
+    """
 
     last: Work = NOTHING
     log: tuple[int, ...] = ()

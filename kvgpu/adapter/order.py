@@ -55,7 +55,10 @@ class Gates:
 
 
 class StepMarks:
-    """For each user stream, how many submissions it had after the last user-visible work of each step."""
+    """For each user stream, how many submissions it had after the last user-visible work of each step.
+
+    It is as long as the scenario, as any order that is shown may name any of its steps: a manager by itself keeps none of it.
+    """
 
     def __init__(self, device: Device, streams: Mapping[str, Stream]) -> None:
         """``streams``: the user streams by the scenario's names, which the device knows them by, too."""

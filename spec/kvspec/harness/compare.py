@@ -73,7 +73,8 @@ class Shared:
 
     ``allowed``: by page of the implementation, the gates that may hold up its readiness as its last move shared a submission.
     ``writes``: by page of the reference, the closed gates that hold up the last write of its payload, which changes no readiness.
-    ``gates``: all gates of ``allowed`` so far. ``contents``: every content that the reference has shown, with no value.
+    ``gates``: all gates of ``allowed`` so far. ``contents``: every content that the reference has shown, with no value: by them
+    a report says what wrong bytes are, however long ago they were written, so they are as many as the scenario wrote.
     ``unobserved``: what one of the systems cannot show (see ``kvspec.harness.unobserved``). ``clean``: whether the last
     comparison found nothing. ``loose``: whether the systems follow policies that the scenario does not ask for: what it expects
     and the reference does not show then is not held against either. ``passed_over``: how often that was so.
