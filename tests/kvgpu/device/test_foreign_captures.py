@@ -163,6 +163,18 @@ def test_reads_of_a_request_are_refused_on_the_captured_stream_and_work_on_other
         scene.manager.record_read(scene.a, scene.side)
 
 
+def test_reads_of_a_batch_that_are_refused_hold_nothing_up(scene: Scene) -> None:
+    scene.batch.publish(scene.exec)
+    gate = scene.device.gate(scene.side, "shut")
+    with scene.captured(scene.exec), pytest.raises(LogicError, match=REFUSED):
+        scene.batch.record_read(scene.side)
+    assert scene.manager.resize(scene.a, 12)
+    scene.batch.publish(scene.exec)
+    scene.batch.wait_ready(scene.exec)
+    assert scene.device.position(scene.exec).gates == frozenset(), "the next publication waits for the reads"
+    gate.open()
+
+
 def test_other_requests_go_on_and_everything_is_allocated_meanwhile(scene: Scene) -> None:
     manager = scene.manager
     with scene.captured(scene.exec):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -379,6 +380,26 @@ def test_cuda_where_there_is_no_gpu_says_why_and_auto_falls_back(monkeypatch: py
     with pytest.raises(DeviceError, match=r"'cuda' was asked for, but the CUDA driver sees no GPU; .* device 'sim'"):
         open_device("cuda")
     assert open_device("auto").kind == "sim"
+
+
+@pytest.mark.parametrize("missing", ["numba_cuda", "cuda.bindings", "cuda"])
+def test_a_package_that_is_not_there_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> object:
+        if name.startswith(missing + "."):
+            raise ModuleNotFoundError(name)  # as the real one does where the parent package is missing
+        return None if name == missing else object()
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    package = "numba-cuda" if missing == "numba_cuda" else "cuda-bindings"
+    assert why_no_gpu.__wrapped__() == f"the package {package} is not installed (pip install 'kvspec[cuda]')"
+
+
+def test_packages_that_are_there_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = ModuleType("driver")
+    driver.gpus = lambda: 1  # type: ignore[attr-defined]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr("importlib.import_module", lambda name: driver)
+    assert why_no_gpu.__wrapped__() is None
 
 
 def test_this_machine_has_a_gpu_or_a_reason() -> None:
