@@ -20,6 +20,15 @@ def _all_wait_for_writes(old: Any) -> Any:
     return write_completed
 
 
+def _last_release_alone(old: Any) -> Any:
+    def fence_slots(self: Any, numbers: Any, points: Any) -> None:
+        for key, part in self.core.by_key(numbers):
+            pool, slots = self.core.pool(key), self.core.pages.slot[part]
+            self.put_slots(pool, "fence", slots, self.core.fences.add(points))
+
+    return fence_slots
+
+
 WAITS: tuple[Break, ...] = (
     ("an offload does not wait for the slots that its request takes", "R7.9", at("R7.9 slots that an owner is about to take")),
     ("seeds do not wait for the slots that they take", "R7.2", at("R7.2 the slots that seeds take")),
@@ -41,6 +50,11 @@ WAITS: tuple[Break, ...] = (
     ),
     ("recorded reads are kept for no slot", "R7.7", on(SlotPool.note_reads, instead(None))),
     ("recorded reads of tables keep back no publication", "R7.7", on(Tables.note_reads, instead(None))),
+    (
+        "of several releases of a page the last alone is before the next use of its slot",
+        "R7.4",
+        on(Transaction.fence_slots, _last_release_alone),
+    ),
     ("a release puts no work into the fences of its slots", "R7.4", on(Transaction.fence_slots, instead(None))),
     (
         "what is written to a block as it goes stale is not before its release",
