@@ -8,7 +8,7 @@ import pytest
 
 from kvgpu.device.sim import SimDevice
 from kvgpu.manager import Manager
-from tests.kvgpu.resources.scene import done, system
+from tests.kvgpu.scene import done, system
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[object]:
