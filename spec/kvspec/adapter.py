@@ -89,8 +89,9 @@ class Request:
 
     ``status``: ``suspended``, ``active`` or ``closed``. ``phase``: ``prefill`` or ``decode``. Lengths in tokens.
     ``blocks``: by layer group, per block its page, ``None`` for a block that has none; a suspended request lists the
-    pages that it keeps. ``eligible``: by layer group, how many leading blocks may be fetched from the host (R6.3), as the
-    manager itself counts them. ``version``, ``acknowledged``, ``dirty``: leave them out with ``versions`` unobserved.
+    pages that it keeps. ``kept``: by layer group and block, the stale pages that it keeps until they may be committed (R3.7);
+    ``blocks`` has ``None`` there. ``eligible``: by layer group, how many leading blocks may be fetched from the host (R6.3),
+    as the manager itself counts them. ``version``, ``acknowledged``, ``dirty``: leave them out with ``versions`` unobserved.
     """
 
     status: str
@@ -105,6 +106,7 @@ class Request:
     version: int | None = None
     acknowledged: int | None = None
     dirty: bool | None = None
+    kept: Mapping[str, Mapping[int, Page]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ class Facts:
     ``free``: free slots by ``level`` (one pool group) or ``level.group``, as scenarios write it. What is ``None`` has to
     be declared unobserved: ``counters`` and ``copy_calls``, ``events``, ``tree``, ``evictable`` (by ``level`` or
     ``level.group``, the slots in eviction order), and for ``order`` the ``streams`` and the ``fences`` of the free slots (keys
-    as for ``free``). ``labels`` and ``reads``: what `snapshot`, `read_page` and `read_table` keep.
+    as for ``free``). ``cached``: by layer group, the pages that only the prefix tree keeps, each with its ``tokens``; with
+    ``tree`` unobserved they may be left out. ``labels`` and ``reads``: what `snapshot`, `read_page` and `read_table` keep.
     """
 
     requests: Mapping[str, Request]
@@ -156,6 +159,7 @@ class Facts:
     events: Sequence[TreeEvent] | None = None
     tree: Sequence[tuple[int, ...]] | None = None
     evictable: Mapping[str, Sequence[int]] | None = None
+    cached: Mapping[str, Sequence[Page]] = field(default_factory=dict)
     labels: Mapping[str, SnapshotView] = field(default_factory=dict)
     reads: Mapping[str, ReadView] = field(default_factory=dict)
     streams: Mapping[str, Order] | None = None
@@ -305,7 +309,7 @@ def observation(setup: Setup, facts: Facts, unobserved: frozenset[str] = frozens
 
     nothing = Counters({})
     counters = given(facts.counters, "counters", "counters", nothing)
-    pages = _pages(facts, given)
+    pages = _pages(facts, manager.tokens_per_block, given)
     streams = given(facts.streams, "streams", "order", dict.fromkeys(setup.streams, Order()))
     return Observation(
         groups=groups,
@@ -331,15 +335,18 @@ _Place = tuple[str, Level, int]
 _Given = Callable[[Any, str, str, Any], Any]
 
 
-def _pages(facts: Facts, given: _Given) -> dict[_Place, PageView]:
-    """One page for each place that some request shows, by group, level and slot."""
+def _pages(facts: Facts, size: int, given: _Given) -> dict[_Place, PageView]:
+    """One page for each place that some request, or the prefix tree alone, shows, by group, level and slot."""
     shown: dict[_Place, list[tuple[PageRef, Page, bool]]] = {}
     for name, request in facts.requests.items():
-        for group, blocks in request.blocks.items():
-            for block, page in enumerate(blocks):
-                if page is not None:
-                    place = (group, Level.of(page.level), page.slot)
-                    shown.setdefault(place, []).append((PageRef(name, group, block), page, request.status == "active"))
+        for group in {*request.blocks, *request.kept}:
+            mapped = [(block, page) for block, page in enumerate(request.blocks.get(group, ())) if page is not None]
+            for block, page, active in (
+                *((block, page, request.status == "active") for block, page in mapped),
+                *((block, page, False) for block, page in request.kept.get(group, {}).items()),
+            ):
+                place = (group, Level.of(page.level), page.slot)
+                shown.setdefault(place, []).append((PageRef(name, group, block), page, active))
     views: dict[_Place, PageView] = {}
     for (group, level, slot), uses in shown.items():
         first = uses[0][1]
@@ -347,20 +354,36 @@ def _pages(facts: Facts, given: _Given) -> dict[_Place, PageView]:
             refs = ", ".join(str(ref) for ref, _, _ in uses)
             raise AdapterError(f"{refs} are all at {level.label} slot {slot} but their pages differ in owners, payload or tokens")
         owners = first.owners if first.owners is not None else frozenset(ref.request for ref, _, active in uses if active)
-        views[group, level, slot] = PageView(
-            group=group,
-            block=uses[0][0].block,
-            beam=0,
-            refs=frozenset(ref for ref, _, _ in uses),
-            tokens=first.tokens,
-            level=level,
-            slot=slot,
-            status=PageStatus.LOCKED if owners else PageStatus.HELD,
-            owners=owners,
-            ready=given(first.ready, f"ready of {uses[0][0]}", "order", Order()),
-            payload=first.payload,
-        )
+        refs_ = frozenset(ref for ref, _, _ in uses)
+        status = PageStatus.LOCKED if owners else PageStatus.HELD
+        views[group, level, slot] = _page(group, first, uses[0][0].block, refs_, owners, status, str(uses[0][0]), given)
+    for group, pages in facts.cached.items():
+        for page in pages:
+            where = f"cached page of {group} at {page.level} slot {page.slot}"
+            if not page.tokens:
+                raise AdapterError(f"{where}: it has no tokens; expected the prefix that its tree block ends")
+            place = (group, Level.of(page.level), page.slot)
+            if place in views:
+                refs = ", ".join(str(ref) for ref in sorted(views[place].refs)) or "another"
+                raise AdapterError(f"{where}: {refs} is there; expected pages that only the prefix tree keeps")
+            block = (len(page.tokens) - 1) // size
+            views[place] = _page(group, page, block, frozenset(), frozenset(), PageStatus.DROPPABLE, where, given)
     return views
+
+
+def _page(
+    group: str,
+    page: Page,
+    block: int,
+    refs: frozenset[PageRef],
+    owners: frozenset[str],
+    status: PageStatus,
+    title: str,
+    given: _Given,
+) -> PageView:
+    ready = given(page.ready, f"ready of {title}", "order", Order())
+    level = Level.of(page.level)
+    return PageView(group, block, 0, refs, page.tokens, level, page.slot, status, owners, ready, page.payload)
 
 
 def _request(name: str, view: Request, groups: Sequence[str], given: _Given) -> RequestView:

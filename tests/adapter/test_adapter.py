@@ -11,11 +11,14 @@ import pytest
 from kvspec.adapter import AdapterError, Batch, Facts, Page, Request, Tables, adapter, observation, plain
 from kvspec.config import Level, ManagerConfig
 from kvspec.errors import ErrorKind
+from kvspec.harness.replay import Named, replay
+from kvspec.harness.systems import find_system
 from kvspec.language import load_file
 from kvspec.observation import BAD, Order, PageStatus
 from kvspec.ops import Create, Resize, Sync
 from kvspec.scenario import Scenario
 from kvspec.system import Setup
+from tests.toys.adapters import UNOBSERVED, UNSEEN, with_bug
 
 CONFIG = ManagerConfig.model_validate(
     {
@@ -230,3 +233,64 @@ def test_tables_are_read_from_arrays_and_their_addresses_are_watched() -> None:
 def test_plain_values(value: object, said: object) -> None:
     assert plain(value) == said
     assert type(plain(value)) is type(said)
+
+
+def test_pages_that_only_the_tree_keeps_and_stale_ones_that_are_kept_are_shown() -> None:
+    request = Request("active", "prefill", 12, 8, {"main": [None, Page("gpu", 1)]}, kept={"main": {0: Page("gpu", 0)}})
+    shown = Facts(
+        {"a": request},
+        {"gpu": 1, "host": 15},
+        tree=[(1, 2, 3, 4), (1, 2, 3, 4, 5)],
+        evictable={"gpu": [3, 0], "host": []},
+        cached={"main": [Page("gpu", 3, tokens=(1, 2, 3, 4, 5))]},
+    )
+    seen = observation(Setup(CONFIG), shown, ALL - {"tree", "eviction"})
+    own, kept, cached = seen.pages
+    assert [str(ref) for ref in kept.refs] == ["a.main.0"] and own.refs != kept.refs
+    assert (own.status, kept.status, cached.status) == (PageStatus.LOCKED, PageStatus.HELD, PageStatus.DROPPABLE)
+    assert (cached.tokens, cached.block, cached.refs, cached.slot) == ((1, 2, 3, 4, 5), 1, frozenset(), 3)
+    assert seen.pools[Level.GPU, "main"].evictable == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (Page("gpu", 3), "cached page of main at gpu slot 3: it has no tokens"),
+        (Page("gpu", 0, tokens=(1,)), "cached page of main at gpu slot 0: a.main.0 is there"),
+    ],
+)
+def test_a_cached_page_that_cannot_be_is_refused(page: Page, said: str) -> None:
+    shown = replace(facts(Page("gpu", 0)), cached={"main": [page]})
+    with pytest.raises(AdapterError, match=said):
+        observation(Setup(CONFIG), shown, ALL)
+
+
+PREFIX_CACHE = """kvspec: 1
+name: two compute the same block
+manager:
+  tokens_per_block: 4
+  levels: [{kind: gpu, slots: 4}]
+  layers: [{name: main, buffers: [{role: key, bytes: 16}]}]
+steps:
+  - create: a
+  - create: b
+  - resume: a
+  - resume: b
+  - resize: {request: a, capacity: 4}
+  - resize: {request: b, capacity: 4}
+  - commit: {request: a, tokens: [1, 2, 3, 4]}
+  - close: a
+  - commit: {request: b, tokens: [1, 2, 3, 4]}
+"""
+
+
+@pytest.mark.parametrize(("bug", "wrong"), [("", None), ("wanders", "slot")])
+def test_a_rebase_onto_a_page_that_nobody_shows_is_no_move(tmp_path: Path, bug: str, wrong: str | None) -> None:
+    path = tmp_path / "rebase.yaml"
+    path.write_text(PREFIX_CACHE)
+    (one,) = load_file(path)
+    result = replay(one, Named("toy", with_bug(bug, UNOBSERVED | UNSEEN)), Named("kvref", find_system("kvref")))
+    assert (result.failure is None) == (wrong is None)
+    if result.failure is not None:
+        assert (result.failure.verb, result.failure.step) == ("commit", 6), "a page that changes its slot by itself still is one"
+        assert result.failure.differences[0].identity == wrong

@@ -226,10 +226,22 @@ def _stays_put(c: Comparison, side: Side, number: int, one: PageView) -> Iterato
         return  # a private copy takes the place of a page that only this request still kept (R3.4, R10.3)
     if page.tokens is None and page.level is Level.HOST and was.status is PageStatus.HELD and len(c.shared.manager.levels) > 2:
         return  # an own page's way to the disk and back, in an iteration, is neither counted nor an event (R13.1, R13.3)
+    if side is c.implementation and "tree" in c.shared.unobserved and _another_page(c.reference, was):
+        return  # a page that only the tree kept is shown by nobody, so the request's own seems to have become it (R3.9)
     said = f"slot {was.slot} before, {page.slot} now, at {page.level.label}, without a move"
     values = (said, "-") if side is c.reference else ("-", said)
     name = page_name(one)
     yield c.differ("slot", f"slot of page {name}", *values, page=name)
+
+
+def _another_page(reference: Side, was: PageView) -> bool:
+    """Whether in the reference a request that had a page has another now, which is not what became of that one."""
+    assert reference.before is not None
+    for ref in was.refs:
+        before, now = reference.before.by_ref.get(ref), reference.now.by_ref.get(ref)
+        if before is not None and now is not None and reference.now.successor_of(now, reference.before) != before:
+            return True
+    return False
 
 
 def _payload(c: Comparison, one: PageView, two: PageView) -> Iterator[Difference]:
