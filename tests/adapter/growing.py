@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kvspec.adapter import Facts, Page, Request, adapter
-from kvspec.config import group_names
+from kvspec.config import LayerKind, ManagerConfig, group_names
 from kvspec.errors import ErrorKind
 from kvspec.system import Setup
 
 
+def unfit(manager: ManagerConfig) -> Iterator[str]:
+    """What about a configuration it cannot do."""
+    if len(manager.levels) > 1:
+        yield "a host level"
+    if len(group_names(manager)) > 1:
+        yield "several layer groups"
+    if any(layer.kind is LayerKind.SSM or layer.sliding_window for layer in manager.layers):
+        yield "windows or states"
+
+
 @adapter(
     errors={KeyError: ErrorKind.OUT_OF_RANGE},
+    unfit=unfit,
     unobserved={"payloads", "order", "tree", "eviction", "counters", "events", "versions", "device", "staging"},
 )
 class Growing:

@@ -32,7 +32,7 @@ def test_a_failure_is_told_at_once_and_a_short_scenario_is_left(tmp_path: Path) 
     assert result.exit_code == 1
     text = " ".join(result.output.split())
     for seed in (0, 1):
-        assert re.search(rf"lifecycle {seed} differs at step \d+, \w+: shrinking it", text)
+        assert re.search(rf"lifecycle {seed} differs at step \d+, \w+, after [\d.]+ s: shrinking it", text)
         assert f"kvspec fuzz --first {seed} --seeds 1 --steps 12 --system tests.audit.hoarders:KeepsSlots" in text
         (scenario,) = load_file(tmp_path / f"lifecycle-{seed}.yaml")
         assert len(scenario.steps) == 1

@@ -40,13 +40,16 @@ class Draw:
     script: tuple[int, ...] = ()
     opening: float = 0.6
     """Share of the moves with gates that open one, if there is one."""
+    whole: bool = False
+    """Whether texts are of whole blocks, and two blocks of them equal or different from their first token on."""
 
     def __post_init__(self) -> None:
         """Draw the tokens and the text."""
         if self.profile.big:
             least = self.rng.randrange(1 << 16)
             self.words = (least, least, *(least + far for far in self.rng.sample(_NEAR, 2)))
-        self.script = self.tokens(_SCRIPT * self.profile.scale)
+        length = _SCRIPT * self.profile.scale
+        self.script = self.tokens(length // self.span * self.span if self.whole else length)
 
     @property
     def span(self) -> int:
@@ -90,18 +93,26 @@ class Draw:
         return few if not self.profile.big or self.rng.random() < 0.5 else self.rng.randint(120, 300)
 
     def tokens(self, count: int) -> tuple[int, ...]:
-        """Tokens of no particular text."""
-        return tuple(self.rng.choice(self.words) for _ in range(count))
+        """Tokens of no particular text; a part of a block more where blocks are whole."""
+        if not self.whole:
+            return tuple(self.rng.choice(self.words) for _ in range(count))
+        size = self.manager.tokens_per_block
+        firsts = [self.rng.choice(self.words) for _ in range(-(-count // size))]
+        return tuple(token for first in firsts for token in (first, *range(10, 9 + size)))
 
     def prefix(self, seen: Observation) -> tuple[int, ...]:
         """Tokens that match something of the tree, often with a tail of their own."""
         base: tuple[int, ...] = ()
         if seen.tree and self.rng.random() < 0.8:
             base = self.rng.choice(seen.tree).tokens
-            base = base[: self.rng.randint(0, len(base))] if self.rng.random() < 0.4 else base
+            base = self.cut(base[: self.rng.randint(0, len(base))]) if self.rng.random() < 0.4 else base
         if self.rng.random() < 0.6:
-            return self.script[: self.rng.randint(1, 6 * self.span)]
+            return self.cut(self.script[: self.rng.randint(1, 6 * self.span)])
         return base + self.tokens(self.rng.randint(0, 2 * self.span))
+
+    def cut(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Tokens without a part of a block at their end, where blocks are whole."""
+        return tokens[: len(tokens) // self.manager.tokens_per_block * self.manager.tokens_per_block] if self.whole else tokens
 
     def named(self, group: str) -> str | None:
         """A group, left out now and then."""

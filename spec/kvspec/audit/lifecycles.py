@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 from kvspec import ops
+from kvspec.audit.able import Able, Scout
 from kvspec.audit.drawing import STREAMS
 from kvspec.audit.emit import document, step_mapping
-from kvspec.audit.managers import Profile, random_manager
+from kvspec.audit.fitting import Range
+from kvspec.audit.managers import Profile
 from kvspec.audit.reached import Reached, watched
 from kvspec.audit.still_held import files_left, own_folder, still_held
 from kvspec.audit.workload import Chooser
@@ -23,6 +23,7 @@ from kvspec.harness.replay import Choose, Named, replay_chosen
 from kvspec.language.loader import read_bytes
 from kvspec.observation import Observation
 from kvspec.scenario import Position, Scenario, Step
+from kvspec.system import Setup
 
 FILE = Path("lifecycle.yaml")
 """What the text of a failure is called in reports."""
@@ -98,7 +99,7 @@ def _gone_through(
 
     with own_folder() as folder:
         result, steps = replay_chosen(head, choose, implementation, reference, options, look, timeout)
-    if result.verdict is Verdict.PASSED and life.whole:
+    if result.verdict is Verdict.PASSED and life.whole and last:
         left = (*still_held(life.manager, *last[0]), *files_left(folder))
         if left:
             remains = Failure(len(steps), steps[-1].op.verb, head.position, 1, left)
@@ -113,7 +114,9 @@ def _gone_through(
 def as_yaml(life: Lifecycle, steps: Sequence[Step]) -> str:
     """A scenario of steps on the manager of a lifecycle, with ``raises`` where the reference had an error."""
     written = [step_mapping(step.op, step.raises) for step in steps]
-    return document(f"found by lifecycle {life.seed}", life.manager, STREAMS, written)
+    used = {getattr(step.op, "stream", None) for step in steps}
+    streams = [name for name in STREAMS if name == STREAMS[0] or name in used]
+    return document(f"found by lifecycle {life.seed}", life.manager, streams, written)
 
 
 def loaded(text: str) -> Scenario:
@@ -122,47 +125,6 @@ def loaded(text: str) -> Scenario:
     if found.problems:
         raise AssertionError("a generated scenario is wrong: " + "; ".join(map(str, found.problems)) + "\n" + text)
     return found.scenarios[0]
-
-
-def shrink(
-    found: Found,
-    implementation: Named,
-    reference: Named,
-    options: Mapping[str, str],
-    seconds: float = math.inf,
-    timeout: float = 0.0,
-) -> Found:
-    """Leave out operations for as long as the same failure stays: halves first, then ever smaller pieces.
-
-    :param seconds: after so long the shortest scenario so far is good enough.
-    :param timeout: of each replay, in seconds; 0 for no limit.
-    """
-    life, best = found.life, found.result
-    if best.failure is None or found.at_the_end:
-        return found
-    end = time.monotonic() + seconds
-    wanted = best.failure.identity
-    taken: tuple[Step, ...] = ()
-    kept = list(life.operations[: best.failure.step + 1])
-    size = max(1, len(kept) // 2)
-    while time.monotonic() < end:
-        start, progress = 0, False
-        while start < len(kept) and time.monotonic() < end:
-            shorter = kept[:start] + kept[start + size :]
-            if not shorter:  # a scenario has at least one step
-                start += size
-                continue
-            again, carried_out = run(
-                Lifecycle(life.seed, life.manager, tuple(shorter)), implementation, reference, options, timeout
-            )
-            if again.failure is not None and again.failure.identity == wanted:
-                kept, taken, best, progress = shorter[: again.failure.step + 1], carried_out, again, True
-            else:
-                start += size
-        if size == 1 and not progress:
-            break
-        size = max(1, size // 2)
-    return Found(life, best, as_yaml(life, taken)) if taken else found
 
 
 def try_lifecycle(
@@ -182,22 +144,38 @@ def try_lifecycle(
     """
     reached = Reached()
     rng = Random(seed)
-    manager = with_policies(random_manager(rng, profile), implementation.factory)
-    chooser = Chooser(rng, manager, profile)
+    able = Able((implementation.factory, reference.factory), profile.allowed)
+    fits = Range.of(able)
+    if fits is None:
+        return LifecycleResult(unfinished="no manager fits both systems")
+    manager = with_policies(fits.manager(rng, profile), implementation.factory)
+    scout = None
+    if not (able.misuse and able.partial):
+        scout = Scout(able, reference.factory, Setup(manager, STREAMS, dict(options)))
+    everything = fits.whole and able.everything
+    chooser = Chooser(rng, manager, able.narrowed(profile), None if everything else able, scout)
     left = iter(range(steps))
     ending: list[ops.Operation] | None = None
 
     def choose(seen: Observation) -> ops.Operation | None:
         nonlocal ending
-        if next(left, None) is not None:
-            return chooser.next(seen)
+        if next(left, None) is not None and (chosen := chooser.next(seen)) is not None:
+            return chosen
         if ending is None:
             ending = chooser.finish(seen)
-        return ending.pop(0) if ending else None
+        while ending or chooser.draw.queue:
+            op = chooser.possible((chooser.draw.queue or ending).pop(0))
+            if op is not None:
+                return op
+        return None
 
-    life = Lifecycle(seed, manager, (), whole=True)
-    result, taken = _gone_through(life, choose, implementation, watched(reference, reached), options, timeout)
+    life = Lifecycle(seed, manager, (), whole="clear_reusable" in able.verbs)
+    try:
+        result, taken = _gone_through(life, choose, implementation, watched(reference, reached), options, timeout)
+    finally:
+        if scout is not None:
+            scout.close()
     if result.verdict is not Verdict.FAILED:
-        return LifecycleResult(unfinished=result.reason, reached=reached)
+        return LifecycleResult(unfinished=result.reason or ("" if taken else "no operation could be made"), reached=reached)
     life = replace(life, operations=tuple(step.op for step in taken))
     return LifecycleResult(Found(life, result, as_yaml(life, taken)), reached=reached)

@@ -22,6 +22,8 @@ class Profile:
     ssm: bool = True
     wild: float = 0.06
     """Share of calls made without looking at the state."""
+    allowed: frozenset[str] | None = None
+    """The extensions of a profile of the suite (`kvspec.profiles`) that it keeps to; ``None``: it may contain anything."""
     big: bool = False
     """Hundreds of blocks a request, batches of many rows, tokens of up to 2**40."""
 

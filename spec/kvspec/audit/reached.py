@@ -53,15 +53,20 @@ def state(name: str, title: str) -> Callable[[Recognise], Recognise]:
 
 @dataclass(slots=True)
 class Reached:
-    """How often each state was reached: by name, verb and result. ``steps``: how many were looked at."""
+    """How often each state was reached: by name, verb and result. ``steps``: how many were looked at.
+
+    ``calls``: how often each verb was called, by result: ``done``, ``false``, or the kind of error.
+    """
 
     steps: int = 0
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, other: Reached) -> None:
         """Take in another count."""
         self.steps += other.steps
         self.counts.update(other.counts)
+        self.calls.update(other.calls)
 
     def of(self, name: str) -> int:
         """How often a state was reached, whatever the verb and the result."""
@@ -135,6 +140,7 @@ def watched(reference: Named, reached: Reached) -> Named:
 def count(moment: Moment, reached: Reached) -> None:
     """Count every state that a step came to."""
     reached.steps += 1
+    reached.calls[moment.verb, moment.result] += 1
     for one in STATES.values():
         if one.recognise(moment):
             reached.counts[one.name, moment.verb, moment.result] += 1

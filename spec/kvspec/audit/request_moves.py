@@ -72,13 +72,16 @@ def commit(draw: Draw, seen: Observation) -> ops.Operation | None:
         if draw.rng.random() > draw.profile.wild
         else draw.rng.randint(0, 3 * span)
     )
+    if draw.whole:
+        count -= (view.committed + count) % draw.manager.tokens_per_block
+        count = max(count, 0)
     known = [block.tokens for block in seen.tree if len(block.tokens) > view.committed]
     tokens = draw.tokens(count)
     if draw.rng.random() < 0.6:  # the same text as others, if it has followed it so far
         tokens = draw.script[view.committed : view.committed + count]
     elif known and draw.rng.random() < 0.5:
         tokens = draw.rng.choice(known)[view.committed : view.committed + count]
-    return ops.Commit(request=name, tokens=tokens, end=draw.rng.random() < 0.1)
+    return ops.Commit(request=name, tokens=tokens[:count], end=draw.rng.random() < 0.1)
 
 
 def suspend(draw: Draw, seen: Observation) -> ops.Operation | None:

@@ -8,11 +8,13 @@ situation up that single moves rarely come to.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
 from kvspec import ops
-from kvspec.audit import batch_moves, manager_moves, rare_stories, request_moves
+from kvspec.audit import batch_moves, manager_moves, prefix_stories, rare_stories, request_moves
+from kvspec.audit.able import Able, Scout
 from kvspec.audit.drawing import STREAMS, Draw
 from kvspec.audit.manager_moves import Move
 from kvspec.audit.managers import Profile
@@ -34,41 +36,87 @@ TASTES: tuple[dict[str, float], ...] = (
     {"rare": 4},
 )
 """How much more often than by default a lifecycle makes some moves; one of these is drawn for it."""
+BEGINS = {
+    "suspend": "suspend",
+    "prefetch": "prefetch",
+    "offload": "offload",
+    "write": "write",
+    "slots": "take_slots",
+    "dense": "dense_offsets",
+    "capture": "begin_capture",
+    "page_read": "read_page",
+    "table_read": "read_table",
+    "gate": "gate",
+    "fail_copy": "fail_copy",
+    "beams": "set_beam_width",
+    **dict.fromkeys(("publish", "batch", "membership", "tables", "iterate"), "batch"),
+}
+"""The verb without which a move is not made: it begins something that others end, or is all that there is to the move."""
+PROPOSALS = 300
+"""So many moves that cannot be made are proposed one after the other before a lifecycle is over."""
 
 
 @dataclass(slots=True)
 class Chooser:
-    """Chooses the next operation."""
+    """Chooses the next operation. ``able``: of systems that cannot do everything. ``scout``: says what may be done."""
 
     rng: Random
     manager: ManagerConfig
     profile: Profile = field(default_factory=Profile)
+    able: Able | None = None
+    scout: Scout | None = None
     draw: Draw = field(init=False)
     taste: dict[str, float] = field(init=False)
+    failed: Counter[str] = field(default_factory=Counter)
+    """How often a move was proposed that the systems cannot make."""
 
     def __post_init__(self) -> None:
         """Draw what this lifecycle is about."""
-        self.draw = Draw(self.rng, self.manager, self.profile)
+        whole = self.able is not None and not self.able.partial
+        self.draw = Draw(self.rng, self.manager, self.profile, whole=whole)
         self.taste = self.rng.choice(TASTES)
         self.draw.opening = self.rng.choice((0.6, 0.6, 0.25))
         if self.profile.gates and self.draw.opening < 0.5:
             self.draw.queue += [manager_moves.close_gate(self.draw) for _ in range(self.rng.randint(0, 2))]
 
-    def next(self, seen: Observation) -> ops.Operation:
-        """An operation that makes sense, mostly, in the state that ``seen`` shows."""
+    def next(self, seen: Observation) -> ops.Operation | None:
+        """An operation that makes sense, mostly, in the state that ``seen`` shows; ``None`` if none can be made."""
+        for _ in range(PROPOSALS):
+            op = self.possible(self._proposed(seen))
+            if op is not None:
+                return op
+        return None
+
+    def _proposed(self, seen: Observation) -> ops.Operation | None:
         if self.draw.queue:
             return self.draw.queue.pop(0)
         moves = self._moves()
         names = list(moves)
-        weights = [moves[name][0] * self.taste.get(name, 1) for name in names]
-        while True:
-            name = self.rng.choices(names, weights)[0]
-            op = moves[name][1](self.draw, seen)
-            if op is not None:
-                return op
+        weights = [moves[name][0] * self.taste.get(name, 1) / (1 + self.failed[name]) for name in names]
+        name = self.rng.choices(names, weights)[0]
+        op = moves[name][1](self.draw, seen)
+        if op is not None and self.able is not None and self.able.fitted(self.manager, op) is None:
+            self.failed[name] += 1
+        return op
+
+    def possible(self, op: ops.Operation | None) -> ops.Operation | None:
+        """The operation as far as the systems can do it, if it may be done; what comes to the same is put before the queue."""
+        if op is None or self.able is None:
+            return op
+        fitted = self.able.fitted(self.manager, op)
+        if fitted is None:
+            self.draw.queue[:0] = self.able.instead(self.manager, op)
+            return None
+        if self.scout is None or self.scout.may(fitted):
+            return fitted
+        end = ops.StopCommitting(request=fitted.request) if isinstance(fitted, ops.Close) else None
+        if end is None or self.able.fitted(self.manager, end) is None or not self.scout.may(end):
+            return None
+        self.draw.queue.insert(0, fitted)  # what was committed of its last block does not enter the tree then
+        return end
 
     def finish(self, seen: Observation) -> list[ops.Operation]:
-        """The operations that let go of everything: gates, slots, requests, batches."""
+        """The operations that let go of everything: gates, slots, requests, batches. They are all that is still to come."""
         draw = self.draw
         last: list[ops.Operation] = [op for op in draw.queue if isinstance(op, ops.RecordRead | ops.EndCapture | ops.GiveSlots)]
         if draw.captured is not None and not any(isinstance(op, ops.EndCapture) for op in last):
@@ -78,6 +126,7 @@ class Chooser:
         last += [ops.Close(request=name) for name, view in seen.requests.items() if view.status is not RequestStatus.CLOSED]
         last += [ops.CloseBatch(batch=name) for name in seen.batches]
         last.append(ops.ClearReusable())
+        draw.queue = []
         return last
 
     def _moves(self) -> dict[str, tuple[float, Move]]:
@@ -115,9 +164,13 @@ class Chooser:
             moves["gate"] = (4, manager_moves.gate)
         if self.profile.faults:
             moves["fail_copy"] = (2, manager_moves.fail_copy)
+        if self.able is not None:
+            moves["prefix"] = (8, prefix_stories.prefix)
         if self.profile.beams:
             moves["beams"] = (1, request_moves.beams)
-        return moves
+        if self.able is None:
+            return moves
+        return {name: move for name, move in moves.items() if BEGINS.get(name, "create") in self.able.verbs}
 
 
 def story(draw: Draw, seen: Observation) -> ops.Operation | None:

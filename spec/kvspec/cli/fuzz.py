@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -38,16 +37,12 @@ SHRINK_SECONDS = 30.0
 """How long a failure is made shorter."""
 
 
-class Sizes(StrEnum):
-    """How large lifecycles are."""
-
-    SMALL = "small"
-    BIG = "big"
+SMALL, BIG = "small", "big"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every process is told."""
+    """What every process is told. ``profile``: ``small``, ``big``, or one of the suite (`kvspec.profiles`)."""
 
     steps: int
     system: str
@@ -55,14 +50,16 @@ class Plan:
     options: dict[str, str]
     gates: bool
     faults: bool
-    sizes: Sizes
+    profile: str
     timeout: float
 
-    def profile(self) -> Profile:
+    def contents(self) -> Profile:
         """What its lifecycles may contain."""
         from kvspec.audit.managers import Profile
+        from kvspec.profiles import profile
 
-        return Profile(gates=self.gates, faults=self.faults, big=self.sizes is Sizes.BIG)
+        allowed = None if self.profile in (SMALL, BIG) else profile(self.profile)
+        return Profile(gates=self.gates, faults=self.faults, big=self.profile == BIG, allowed=allowed)
 
 
 @dataclass(slots=True)
@@ -110,19 +107,21 @@ def fuzz(
     gates: Annotated[bool, typer.Option(help="Include operations that close and open gates.")] = True,
     faults: Annotated[bool, typer.Option(help="Include refused copies.")] = True,
     profile: Annotated[
-        Sizes,
+        str,
         typer.Option(
-            help="small: few slots, much contention. big: hundreds of blocks a request, many rows, tokens up to 2**40 (slower)."
+            help="small: few slots, much contention; big: hundreds of blocks a request, many rows, tokens up to 2**40 (slower); "
+            "or small ones that keep to a profile of the suite: prefix, prefix+host, ... (docs/profiles.md)."
         ),
-    ] = Sizes.SMALL,
+    ] = SMALL,
 ) -> None:
     """Run random lifecycles through both systems. Whatever differs is shrunk to a short scenario."""
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+    from kvspec.audit.able import Able
     from kvspec.audit.drawing import STREAMS
-    from kvspec.audit.managers import random_manager
     from kvspec.audit.reached import Reached
+    from kvspec.cli.calls import print_calls, tell_what_is_left
     from kvspec.cli.reached import print_states
     from kvspec.harness.policies import unusual_policies
     from kvspec.system import Setup
@@ -136,9 +135,10 @@ def fuzz(
     console = Console()
     start = time.monotonic()
     plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults, profile, timeout)
-    factory, _ = found_system(system), found_system(against)
+    able = Able((found_system(system), found_system(against)), _allowed(plan))
+    fits = tell_what_is_left(console, able, system)
     if device is Device.CUDA:
-        must_build(system, factory, Setup(random_manager(Random(first), plan.profile()), STREAMS, plan.options))
+        must_build(system, able.factories[0], Setup(fits.manager(Random(first), plan.contents()), STREAMS, plan.options))
     cores = os.cpu_count() or 1
     jobs = jobs or (cores if device is Device.SIM else min(cores, GPU_PROCESSES))
     tally = Tally()
@@ -150,7 +150,7 @@ def fuzz(
 
         def tell(found: Found | None) -> None:
             if found is not None:
-                _report_at_once(console, found, output)
+                _report_at_once(console, found, output, time.monotonic() - start)
             progress.update(bar, completed=tally.done, description=f"{tally.failed} failed")
 
         try:
@@ -163,13 +163,14 @@ def fuzz(
         _report(console, one, plan, output)
     for seed, ended in sorted(tally.lost.items()):
         _report_lost(console, seed, ended, plan)
-    if policies := unusual_policies(factory):
+    if policies := unusual_policies(able.factories[0]):
         console.print(f"policies of {system}: {policies}", style="yellow", markup=False)
     states = Reached()
     for seed in sorted(tally.reached):  # in this order whoever was first
         states.add(tally.reached[seed])
     if states.steps:
-        print_states(console, states)
+        print_states(console, states, every=fits.whole and able.everything)
+        print_calls(console, states, sorted(able.verbs))
     counts = [f"{tally.done} lifecycles of {steps} steps", f"{tally.failed} failed"]
     if tally.unfinished:
         console.print(f"not finished: {tally.unfinished[0]}", soft_wrap=True)
@@ -181,6 +182,16 @@ def fuzz(
         raise typer.Exit(1)
     if tally.done == len(tally.unfinished):
         refuse("no lifecycle was finished, which is not a pass")
+
+
+def _allowed(plan: Plan) -> frozenset[str] | None:
+    """The extensions that lifecycles keep to, if it is a profile of the suite; leaves if it is no profile at all."""
+    from kvspec.profiles import ProfileError
+
+    try:
+        return plan.contents().allowed
+    except ProfileError as error:
+        refuse(f"--profile {error}; or {SMALL}, or {BIG}")
 
 
 def _must_be_folder(output: Path) -> None:
@@ -255,11 +266,12 @@ def _where(answer: LifecycleResult | Ended) -> Failure | Ended | None:
 def _one(seed: int, plan: Plan) -> LifecycleResult:
     from kvspec.audit.lifecycles import try_lifecycle
 
-    return try_lifecycle(seed, plan.steps, *_systems(plan), plan.options, plan.profile(), plan.timeout)
+    return try_lifecycle(seed, plan.steps, *_systems(plan), plan.options, plan.contents(), plan.timeout)
 
 
 def _shorter(found: Found, plan: Plan) -> LifecycleResult:
-    from kvspec.audit.lifecycles import LifecycleResult, shrink
+    from kvspec.audit.lifecycles import LifecycleResult
+    from kvspec.audit.shrinking import shrink
 
     return LifecycleResult(shrink(found, *_systems(plan), plan.options, SHRINK_SECONDS, plan.timeout))
 
@@ -303,12 +315,15 @@ def _report_lost(console: Console, seed: int, ended: Ended, plan: Plan) -> None:
     console.print(f"reproduce: {_command(seed, plan)}", markup=False, soft_wrap=True)
 
 
-def _report_at_once(console: Console, found: Found, output: Path | None) -> None:
-    """Nothing is lost if the run is stopped while the failure is made shorter."""
+def _report_at_once(console: Console, found: Found, output: Path | None, seconds: float) -> None:
+    """It is known how long it took to find it, and nothing is lost if the run is stopped while the failure is made shorter."""
     failure = found.result.failure
     where = "" if failure is None else f" at step {failure.step}, {failure.verb}"
     path = _write(found, output)
-    console.print(f"lifecycle {found.seed} differs{where}: shrinking it{f'; {path}' if path else ''}", soft_wrap=True)
+    console.print(
+        f"lifecycle {found.seed} differs{where}, after {seconds:.1f} s: shrinking it{f'; {path}' if path else ''}",
+        soft_wrap=True,
+    )
 
 
 def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> None:
@@ -331,7 +346,7 @@ def _command(seed: int, plan: Plan) -> str:
     for name, value in asked.items():
         if value != {"steps": "60", "system": "kvgpu", "against": "kvref", "device": "auto", "schedule": "fifo"}[name]:
             parts += [f"--{name}", value]
-    parts += [] if plan.sizes is Sizes.SMALL else ["--profile", plan.sizes.value]
+    parts += [] if plan.profile == SMALL else ["--profile", plan.profile]
     parts += [f"--no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on]
     return shlex.join(parts)
 

@@ -41,8 +41,11 @@ def reached(
     console.print(f"{len(scenarios)} scenarios, {found.steps} steps")
 
 
-def print_states(console: Console, reached: Reached) -> None:
-    """A table of all named states and how often each was reached, by which verbs; then those that never were."""
+def print_states(console: Console, reached: Reached, every: bool = True) -> None:
+    """A table of the named states and how often each was reached, by which verbs; then those that never were.
+
+    :param every: also those that were not reached; without, what a system cannot come to is not held against it.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -51,9 +54,10 @@ def print_states(console: Console, reached: Reached) -> None:
     table = Table("state", box=None)
     table.add_column("reached", justify="right")
     table.add_column("by", overflow="fold")
-    for name in STATES:
+    for name in STATES if every else [name for name in STATES if reached.of(name)]:
         verbs = ", ".join(f"{verb} {count}" for verb, count in reached.verbs(name).items())
         table.add_row(escape(name), str(reached.of(name)), verbs or "-")
-    console.print(table)
-    for name in reached.never:
+    if table.row_count:
+        console.print(table)
+    for name in reached.never if every else ():
         console.print(f"never reached: {name}: {STATES[name].title}", soft_wrap=True, highlight=False, markup=False)
