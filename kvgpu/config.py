@@ -115,7 +115,7 @@ class Layout:
         return self.groups[found[0]], found[1]
 
     def scale(self, layer: str, role: str | None = None) -> int:
-        """``page_index_scale`` (R1.7)."""
+        """What to multiply a slot with to count in pages of the buffer (``page_index_scale``, R1.7)."""
         group, buffer = self.buffer(layer, role)
         return group.slot_bytes[buffer.pool] // buffer.page_bytes
 

@@ -46,7 +46,10 @@ Hook: TypeAlias = Callable[[Moment, Mode], None]
 
 
 class LockUpgrade(RuntimeError):
-    """A thread that has the lock shared wants it exclusively."""
+    """A thread that has the manager shared asks for something that needs it exclusively: leave the block first.
+
+    It is refused at once, since two such threads would wait for each other for ever.
+    """
 
 
 @dataclass(slots=True, eq=False)

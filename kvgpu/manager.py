@@ -1,115 +1,39 @@
 """The cache manager: the public face of ``kvgpu``, one method per operation of the rules.
 
-Every method takes the manager's lock, checks in the order of section 9, and hands over to the module of the rule. Errors are
-those of ``kvgpu.errors``. Groups are layer-group numbers, levels are 0, 1, 2. No method blocks on the device.
+Every method takes the manager's lock, checks in the order of section 9, and hands over to the module of the rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
-import numpy as np
-import numpy.typing as npt
-
-from kvgpu.config import Layout, build_layout
-from kvgpu.device.api import Access, Device, Graph, Memory, Stream
+from kvgpu.device.api import Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
-from kvgpu.locks import ManagerLock
+from kvgpu.manager_base import ManagerBase
 from kvgpu.operations import commit as committing
-from kvgpu.operations import create, growth, inspection, lifecycle, payloads, recorded_reads, seeding
-from kvgpu.operations.build import build
-from kvgpu.operations.capture import Capture
-from kvgpu.operations.inside import Inside
-from kvgpu.operations.inspection import PageInfo, PoolInfo
+from kvgpu.operations import create, growth, lifecycle, payloads, recorded_reads, seeding
 from kvgpu.operations.payloads import PageRead
-from kvgpu.operations.state import PayloadHook, TreeListener, WriteTarget
-from kvgpu.operations.taken_slots import TakenSlots
+from kvgpu.operations.state import WriteTarget
 from kvgpu.requests.request import Request, Snapshot, take_snapshot, wait_snapshot
-from kvgpu.storage.counters import CounterView
-from kvgpu.storage.faults import FaultPlan
-from kvgpu.storage.fences import FenceTable
-from kvgpu.storage.pages import PageTable
-from kvgpu.storage.pools import SlotPool
-from kvspec.config import DEFAULT_PRIORITY, ManagerConfig
+from kvspec.config import DEFAULT_PRIORITY
 
 
-class Manager:
-    """A cache manager on one device."""
+class Manager(ManagerBase):
+    """A cache manager on one device.
 
-    def __init__(self, config: ManagerConfig, device: Device, *, payload_hook: PayloadHook | None = None) -> None:
-        """Allocate all pools. ``payload_hook(request, targets)`` is called when blocks of a request are about to become complete
-        history, with those of their pages that nobody has written, by block, group, beam row: before anything is copied out of
-        these pages. It may call ``write_payloads``.
+    Lengths are in tokens. A *group* is a layer group's number, a *level* 0 (GPU), 1 (host) or 2 (disk), a *block* counts from 0.
+    Device work is ordered by streams and events; no method waits for it on the CPU.
 
-        Raises ``ConfigurationError``, and ``DeviceError`` if there is not enough memory.
-        """
-        self._layout, self._device = build_layout(config), device
-        self._lock = ManagerLock()
-        self._core, self._holds = build(self._layout, device)
-        self._core.hook = payload_hook
-        self._by_name: dict[str, Request] = {}
-        self._made = 0
-        self._taken = TakenSlots()
-        self._capture = Capture(self._core)
-        self._inside = Inside(self._core, self._capture)
-
-    # ---- what it is ------------------------------------------------------------------------------------------------
-
-    @property
-    def layout(self) -> Layout:
-        """Groups, pools, pool groups and what follows from the configuration (section 1)."""
-        return self._layout
-
-    @property
-    def device(self) -> Device:
-        """The device."""
-        return self._device
-
-    @property
-    def pages(self) -> PageTable:
-        """The page table, to be read."""
-        return self._core.pages
-
-    @property
-    def fences(self) -> FenceTable:
-        """What pages and slots wait for."""
-        return self._core.fences
-
-    @property
-    def faults(self) -> FaultPlan:
-        """Which submissions will be refused (R4.8). A batch asks it before an upload: ``faults.check("upload")``."""
-        return self._core.faults
-
-    def is_sparse(self, layer: str, role: str) -> bool:
-        """Whether a buffer is sparse (R1.7). ``OutOfRange`` if there is none."""
-        return self._layout.buffer(layer, role)[0].sparse
-
-    def page_index_scale(self, layer: str, role: str | None = None) -> int:
-        """The factor from slot to the buffer's page index (R1.7)."""
-        return self._layout.scale(layer, role)
-
-    def page_index_offset(self, layer: str, role: str | None = None) -> int:
-        """The layer's own offset, in pages of the buffer (R1.7)."""
-        return self._layout.buffer(layer, role)[1].index_offset
-
-    @property
-    def lock(self) -> ManagerLock:
-        """The manager-wide lock: its hook tells when a thread has reached it and has to wait (R12.2)."""
-        return self._lock
-
-    def exclusive(self) -> AbstractContextManager[None]:
-        """The manager-wide lock, for changes and snapshots (R12.1). Re-entrant; ``LockUpgrade`` inside ``shared``."""
-        return self._lock.exclusive()
-
-    def shared(self) -> AbstractContextManager[None]:
-        """The manager-wide lock, for pure reads (R12.1). Re-entrant, also inside ``exclusive``."""
-        return self._lock.shared()
+    Errors are those of section 9, each a class of ``kvgpu``. With every method that takes a request, ``LogicError`` if it is
+    closed, of another manager, or (where active is required) suspended (R3.13), and if somebody else captures its stream (R8.8).
+    ``CopyFailed``: a copy was refused. After an error, and after a false result, nothing has changed (R3.14), but for what R3.9
+    and R4.8 say.
+    """
 
     # ---- requests (section 3) --------------------------------------------------------------------------------------
 
     def request(self, name: str) -> Request:
-        """The request of that name, closed or not. ``OutOfRange`` if there never was one (R3.13)."""
+        """The request of that name, closed or not. Raises ``OutOfRange`` if there never was one (R3.13)."""
         with self._lock.shared():
             found = self._by_name.get(name)
             if found is None:
@@ -117,14 +41,21 @@ class Manager:
             return found
 
     def requests(self) -> tuple[Request, ...]:
-        """Every request by name, in order of creation; of several with one name the last."""
+        """All requests, closed ones included, in order of creation; of several with one name the last."""
         with self._lock.shared():
             return tuple(self._by_name.values())
 
     def create(
         self, name: str, tokens: Sequence[int] | None = None, prompt_length: int | None = None, priority: int = DEFAULT_PRIORITY
     ) -> Request:
-        """A new suspended request, matched against the tree (R3.1). ``request.history`` is the number of tokens matched."""
+        """A new suspended request in prefill, matched against the prefix tree (R3.1).
+
+        ``tokens``: those to look for; ``request.history`` is the number of them that matched, ``request.capacity`` the same.
+        ``prompt_length``: in tokens, a multiple of ``tokens_per_block``: later blocks may have beams (R3.12). ``priority``: of
+        its pages; lower ones are evicted first (R10.2).
+
+        Raises ``InvalidArgument`` (a negative token or prompt length, or no multiple), ``LogicError`` (the name is in use).
+        """
         with self._lock.exclusive():
             create.check_create(self._core, self._by_name.get(name), name, tokens, prompt_length)
             self._by_name.pop(name, None)
@@ -135,7 +66,14 @@ class Manager:
             return request
 
     def resume(self, request: Request, stream: Stream | None = None, decode: bool | None = None) -> bool:
-        """Make it active (R3.2-R3.5)."""
+        """Make a suspended request active: lock every block that is not stale where it has to be (R3.2-R3.5).
+
+        ``stream``: what its device work is ordered by from now on; needed the first time, and kept even if this fails.
+        ``decode``: true enters decode as well, false insists on prefill, ``None`` keeps the phase.
+
+        False: not now, as GPU use is above ``max_util_for_resume``, or slots run out (R3.5). Raises ``InvalidArgument`` (no
+        stream yet, ``decode=False`` while decoding), ``LogicError`` (active already), ``CopyFailed``.
+        """
         with self._lock.exclusive():
             self._live(request)
             if stream is None and request.stream is None:
@@ -150,7 +88,14 @@ class Manager:
             return lifecycle.resume(self._core, request, request.decoding or bool(decode))
 
     def resize(self, request: Request, capacity: int | None = None, history: int | None = None) -> bool:
-        """Set the lengths, in tokens (R3.6)."""
+        """Set capacity and history of an active request, in tokens; ``None`` keeps (R3.6).
+
+        Growth takes GPU pages, a shrink frees those at the end, and a decoding request offloads the blocks that it completes.
+        Deferred pages are tried again (R4.3). False: slots run out.
+
+        Raises ``InvalidArgument`` (negative, history that shrinks or exceeds the capacity, or, decoding with a sparse group, the
+        old capacity), ``LogicError`` (growth after the end of committing, R3.9), ``CopyFailed``.
+        """
         with self._lock.exclusive():
             self._live(request)
             lengths = growth.check_lengths(request, capacity, history)
@@ -159,7 +104,11 @@ class Manager:
             return growth.resize(self._core, request, *lengths)
 
     def enter_decode(self, request: Request) -> bool:
-        """Enter decode, or retry deferred pages (R3.8)."""
+        """Bring an active request from prefill into decode, with all eligible pages of its complete history offloaded (R3.8).
+
+        A decoding request tries its deferred pages again, and that is all (R4.3). False, and still in prefill: host slots run
+        out. Raises ``CopyFailed``.
+        """
         with self._lock.exclusive():
             self._active(request, "enter_decode")
             if request.decoding:
@@ -167,7 +116,15 @@ class Manager:
             return growth.enter_decode(self._core, request)
 
     def commit(self, request: Request, tokens: Sequence[int], end: bool = False) -> None:
-        """Append tokens; each block that they fill enters the prefix tree (R3.9)."""
+        """Append tokens to those committed; each block that they fill enters the prefix tree (R3.9).
+
+        The history grows to at least the committed count. A block that the tree has already is taken from there. ``end``: a last
+        partial block enters too, and neither capacity nor history grows, nor does a commit follow.
+
+        Raises ``InvalidArgument`` (a negative token, more tokens than the capacity), ``LogicError`` (committing has ended, more
+        than one beam), ``OutOfPages`` and ``CopyFailed``: blocks before the one that failed stay committed, so repeat the call
+        with the tokens beyond ``request.committed``.
+        """
         with self._lock.exclusive():
             self._live(request)
             committing.check_commit(request, tokens)
@@ -175,19 +132,22 @@ class Manager:
             committing.commit(self._core, request, list(tokens), end)
 
     def stop_committing(self, request: Request) -> None:
-        """End committing without adding anything (R3.9)."""
+        """No commit will follow: kept stale pages are released (R3.7, R3.9). Adds nothing; active or suspended."""
         with self._lock.exclusive():
             self._live(request)
             committing.end_committing(self._core, request)
 
     def suspend(self, request: Request) -> None:
-        """Turn locks into holds (R3.10)."""
+        """Suspend an active request: its pages are held and may be evicted; indices read BAD until it resumes (R3.10)."""
         with self._lock.exclusive():
             self._active(request, "suspend")
             committing.suspend_request(self._core, request)
 
     def close(self, request: Request) -> None:
-        """Release everything, leave the row (R3.10). Idempotent."""
+        """Close a request: it stops committing, releases all its pages and leaves its row (R3.10). Idempotent.
+
+        It still answers ``status``, ``phase``, its lengths and its committed count.
+        """
         with self._lock.exclusive():
             if request.closed:
                 return
@@ -199,7 +159,11 @@ class Manager:
                 batch.member_closed(request)
 
     def prefetch(self, request: Request, level: int) -> bool:
-        """Bring a suspended request's pages up (R3.11)."""
+        """Bring the pages of a suspended request up to ``level``, or to where a resume would lock them if that is colder (R3.11).
+
+        Only a hint: it locks nothing. False: slots run out. Raises ``InvalidArgument`` (no such level), ``LogicError`` (active),
+        ``CopyFailed``.
+        """
         with self._lock.exclusive():
             self._live(request)
             seeding.check_level(self._core, level)
@@ -208,25 +172,40 @@ class Manager:
             return lifecycle.prefetch(self._core, request, level)
 
     def offload(self, request: Request, blocks: Sequence[int], groups: Sequence[int] | None = None) -> None:
-        """The bare offload (R4.9). ``groups``: ``None`` for all sparse ones."""
+        """Move blocks of complete history to the host, whatever the phase and whoever else owns them (R4.9): the caller vouches.
+
+        ``groups``: ``None`` for all sparse ones. Pages on the host already are skipped.
+
+        Raises ``OutOfRange`` (no such group), ``InvalidArgument`` (a negative block), ``LogicError`` (not complete history, a
+        dense or partial page, none, or not its own), ``OutOfPages`` (no host slot), ``CopyFailed``.
+        """
         with self._lock.exclusive():
             self._live(request)
             growth.offload_blocks(self._core, request, blocks, groups)
 
     def set_beam_width(self, request: Request, width: int) -> bool:
-        """Split the blocks after the prompt into beam rows (R3.12)."""
+        """Give the blocks after the prompt ``width`` beam rows, once, in prefill, before any of them is history (R3.12).
+
+        New rows have new pages, whose contents are undefined until they are written. False: slots run out.
+
+        Raises ``InvalidArgument`` (``width`` below 1), ``LogicError`` (a second time, decoding, history past the prompt, a batch
+        member).
+        """
         with self._lock.exclusive():
             self._live(request)
             return growth.set_beam_width(self._core, request, width)
 
     def set_stream(self, request: Request, stream: Stream) -> None:
-        """Change the stream; the new one runs after the old (R7.8)."""
+        """Give the request another stream, which is ordered after the work so far on the old one (R7.8)."""
         with self._lock.exclusive():
             self._live(request)
             self._change_stream(request, stream)
 
     def snapshot(self, request: Request, group: int, beam: int = 0) -> Snapshot:
-        """A snapshot (R6.1)."""
+        """Indices, levels, eligible count and readiness of a group and beam row, as they are now: a copy that stays (R6.1).
+
+        Raises ``OutOfRange`` (no such group), ``InvalidArgument`` (no such beam row).
+        """
         with self._lock.exclusive():
             self._own(request)
             self._group(group)
@@ -235,24 +214,31 @@ class Manager:
             return take_snapshot(self._core.fences, request, group, beam)
 
     def wait_snapshot(self, snapshot: Snapshot, stream: Stream) -> None:
-        """Order a stream after the readiness in a snapshot (R6.1)."""
+        """Order ``stream`` after the readiness of all pages in a snapshot: then they can be read there (R6.1)."""
         with self._lock.exclusive():
             wait_snapshot(self._core.fences, snapshot, stream)
 
     def acknowledge(self, request: Request, version: int) -> bool:
-        """Acknowledge a version; true if it is the newest (R6.5)."""
+        """Note that ``version`` of the request has been seen; false, and nothing noted, if it is not the newest (R6.5)."""
         with self._lock.exclusive():
             self._live(request)
             return request.acknowledge(version)
 
     def bind_row(self, request: Request, row: int | None) -> None:
-        """Give a row to a request in no batch, or, with ``None``, take it away again (R6.6)."""
+        """Give a row number to a request in no batch, or, with ``None``, take it away again; its version is newer (R6.6).
+
+        Raises ``LogicError`` (a negative row, a batch member).
+        """
         with self._lock.exclusive():
             self._own(request)
             lifecycle.bind_row(self._core, request, row)
 
     def record_read(self, request: Request, stream: Stream) -> None:
-        """Order later use of all that it has mapped after the reads so far on a stream (R7.7)."""
+        """Say that work so far on ``stream`` reads the pages that an active request has mapped: nothing disturbs it then (R7.7).
+
+        Ordered after it are later use of their slots, whoever has them then, and later work of the request's own stream. Raises
+        ``LogicError`` (a batch member: record the batch's reads; a capture, R8.8).
+        """
         with self._lock.exclusive():
             self._active(request, "record_read")
             if request.batch is not None:
@@ -260,72 +246,38 @@ class Manager:
             self._capture.refuse(f"record_read of {request.name}", stream)
             recorded_reads.of_request(self._core, request, stream)
 
-    # ---- checks ----------------------------------------------------------------------------------------------------
-
-    def _own(self, request: Request) -> None:
-        if request.manager is not self:
-            raise LogicError(f"request {request.name!r} is of another manager")
-
-    def _live(self, request: Request) -> None:
-        self._own(request)
-        if request.closed:
-            raise LogicError(f"request {request.name!r} is closed: create a new one")
-
-    def _active(self, request: Request, what: str) -> None:
-        self._live(request)
-        if not request.active:
-            raise LogicError(f"{what} of {request.name}: it is suspended, resume it first")
-        self._core.refuse_capture(request)
-
-    def _group(self, group: int) -> None:
-        if not 0 <= group < len(self._layout.groups):
-            raise OutOfRange(f"no layer group {group}: the manager has {len(self._layout.groups)}")
-
-    def _pool(self, level: int, pool_group: int) -> SlotPool:
-        seeding.check_level(self._core, level)
-        if not 0 <= pool_group < len(self._core.pools[level]):
-            raise OutOfRange(f"no pool group {pool_group} on level {level}: there are {len(self._core.pools[level])}")
-        return self._core.pools[level][pool_group]
-
-    def _change_stream(self, request: Request, stream: Stream) -> None:
-        """The new stream runs after the old (R7.8)."""
-        if request.stream is not None and request.stream is not stream:
-            old = self._core.fences.record(request.stream, "R7.8 work on the stream before")
-            self._core.fences.wait(stream, [old], "R7.8 a new stream after the one before")
-        request.stream = stream
-
     # ---- payloads --------------------------------------------------------------------------------------------------
 
     def writable(self, request: Request, blocks: Sequence[int], groups: Sequence[int] | None = None) -> list[WriteTarget]:
-        """The pages that a ``write`` of these blocks goes to, all beam rows; the errors of R2.1."""
+        """The pages that a write of these blocks of an active request goes to, in all beam rows (R2.1).
+
+        ``groups``: ``None`` for those in which the block is not stale. Raises ``OutOfRange`` (no such group),
+        ``InvalidArgument`` (a negative block), ``LogicError`` (no page, not on the GPU, wholly history, or committed).
+        """
         with self._lock.shared():
             self._live(request)
             return payloads.writable(self._core, request, blocks, groups)
 
     def write_payloads(self, request: Request, writes: Sequence[tuple[WriteTarget, bytes]]) -> None:
-        """Write whole pages on the request's stream, in one submission. Bytes: pools in the order of R1.6."""
+        """Write whole pages on the request's stream, one submission for each pool group.
+
+        ``writes``: targets of ``writable`` or of the payload hook, and the bytes of each page: its pools in the order of R1.6.
+        Raises ``CopyFailed`` if there is no pinned memory for them.
+        """
         with self._lock.exclusive():
             payloads.write(self._core, request, writes)
 
     def read_page(self, request: Request, group: int, block: int, beam: int, stream: Stream) -> PageRead:
-        """Read a payload on a stream, from where the request has it now; waits for nothing by itself.
+        """Read a page on ``stream``, from where the request has it now. It waits for nothing by itself: see ``wait_snapshot``.
 
-        ``LogicError`` if no page is mapped there.
+        The result has the bytes, pools in the order of R1.6, once the stream has run. Raises ``OutOfRange`` (no such group),
+        ``InvalidArgument`` (no such block or beam row), ``LogicError`` (no page is mapped there, or the stream is in capture),
+        ``DeviceError`` (no pinned memory).
         """
         with self._lock.exclusive():
             self._live(request)
             self._group(group)
             return payloads.read(self._core, request, group, block, beam, stream)
-
-    def payload_now(self, page: int) -> bytes:
-        """The bytes of a page as they are now, pools in the order of R1.6; for observers only."""
-        with self._lock.shared():
-            return self._core.pool(self._core.key_of(page)).bytes_now(int(self._core.pages.slot[page]))
-
-    def payloads_now(self, level: int, pool_group: int, slots: Sequence[int]) -> list[bytes]:
-        """The bytes in slots of a pool group as they are, pools in the order of R1.6. The device must have settled."""
-        with self._lock.shared():
-            return self._core.pools[level][pool_group].bytes_of(slots)
 
     # ---- tree and pools (section 10) -------------------------------------------------------------------------------
 
@@ -338,112 +290,43 @@ class Manager:
         *,
         content: Callable[[tuple[int, ...], int, int], bytes],
     ) -> None:
-        """Put blocks and pages into the tree (R10.5). ``content(prefix, group, block)``: the bytes of a new page."""
+        """Put the blocks of ``tokens`` that the prefix tree lacks into it, with pages on ``level``; what is there stays (R10.5).
+
+        ``groups``: those that get pages; ``None`` for all. ``content(prefix, group, block)``: the bytes of a new page, pools in
+        the order of R1.6, where ``prefix`` is all tokens up to the end of the block.
+
+        Raises ``InvalidArgument`` (no such level, a negative token), ``OutOfRange`` (no such group), ``OutOfPages`` (no room can
+        be made), ``CopyFailed``.
+        """
         with self._lock.exclusive():
             seeding.seed(self._core, tokens, level, groups, priority, content)
 
     def evict(self, level: int, pool_group: int, pages: int) -> None:
-        """Move or drop the first evictable pages of a pool group (R10.5)."""
+        """Move the first ``pages`` evictable pages of a pool group one level down, or drop them (R10.1, R10.5).
+
+        Raises ``InvalidArgument`` (no such level, fewer than 1), ``OutOfRange`` (no such pool group), ``OutOfPages`` (so many
+        cannot leave), ``CopyFailed``.
+        """
         with self._lock.exclusive():
             self._pool(level, pool_group)
             seeding.evict(self._core, level, pool_group, pages)
 
     def clear_reusable(self) -> None:
-        """Drop every droppable page (R10.5)."""
+        """Drop every droppable page, on every level (R10.5): no request needs them, only the tree keeps them."""
         with self._lock.exclusive():
             seeding.clear(self._core)
 
     def take_slots(self, label: str, level: int, pool_group: int, count: int | None) -> None:
-        """Take free slots (``None``: all) and keep them under a label (R10.5)."""
+        """Take ``count`` free slots of a pool group (``None``: all of them) and keep them under a label; evicts nothing (R10.5).
+
+        Raises ``InvalidArgument`` (no such level, fewer than 1), ``OutOfRange`` (no such pool group), ``LogicError`` (a label in
+        use), ``OutOfPages`` (fewer are free).
+        """
         with self._lock.exclusive():
             pool = self._pool(level, pool_group)
             self._taken.take(pool, label, count)
 
     def give_slots(self, label: str) -> None:
-        """Give them back. ``OutOfRange`` for an unknown label."""
+        """Give back the slots under a label (R10.5). Raises ``OutOfRange`` for an unknown one."""
         with self._lock.exclusive():
             self._taken.give(label)
-
-    def slot_reads(self, level: int, pool_group: int, slots: npt.NDArray[np.int32]) -> list[Access]:
-        """What a submission that reads slots declares for the ordering check."""
-        return self._pool(level, pool_group).accesses(slots, write=False)
-
-    def pool_memory(self, level: int, pool_group: int) -> Memory:
-        """The memory of a pool group, for consumers that follow published tables. ``OutOfRange`` for the disk level."""
-        with self._lock.shared():
-            memory = self._pool(level, pool_group).memory
-            if memory is None:
-                raise OutOfRange(f"level {level} is a file, which no device can address")
-            return memory
-
-    # ---- capture (R8.8) and what batches and executors use ----------------------------------------------------------
-
-    def begin_capture(self, stream: Stream) -> None:
-        """Begin a capture on a stream (R8.8). ``LogicError`` while one runs."""
-        with self._lock.exclusive():
-            self._capture.begin(stream)
-
-    def end_capture(self, stream: Stream) -> Graph:
-        """End the capture. ``LogicError`` without one on that stream (R8.8)."""
-        with self._lock.exclusive():
-            return self._capture.end(stream)
-
-    @property
-    def capturing(self) -> Stream | None:
-        """The stream in a capture that was begun here (``begin_capture``)."""
-        return self._capture.stream
-
-    @property
-    def inside(self) -> Inside:
-        """What a batch or an executor does in a manager, while it holds the lock (``exclusive``)."""
-        return self._inside
-
-    def live(self, stream: Stream) -> Stream:
-        """Where work for a stream goes: itself, or, in a manager's capture, the stream beside it: see ``FenceTable.live``."""
-        with self._lock.shared():
-            return self._core.fences.live(stream)
-
-    # ---- for observers ---------------------------------------------------------------------------------------------
-
-    def page_infos(self) -> list[PageInfo]:
-        """Every page, those of the tree alone included, in order of age."""
-        with self._lock.shared():
-            return inspection.page_infos(self._core)
-
-    def pool_info(self, level: int, pool_group: int) -> PoolInfo:
-        """Slots, free slots, their fences, and the evictable pages in order (R10.2)."""
-        with self._lock.exclusive():
-            return inspection.pool_info(self._core, level, pool_group)
-
-    def tree_blocks(self) -> list[tuple[int, ...]]:
-        """The whole prefix of each block of the tree, parents first."""
-        with self._lock.shared():
-            return [node.kept_prefix() for node in self._core.tree.walk()]
-
-    def lifetime_counters(self) -> CounterView:
-        """The counters, never reset (R13.1)."""
-        with self._lock.shared():
-            return self._core.counters.view(since_reset=False)
-
-    def counters(self, reset: bool = False) -> CounterView:
-        """The counters since the last reset (R13.1)."""
-        with self._lock.exclusive():
-            view = self._core.counters.view(since_reset=True)
-            if reset:
-                self._core.counters.reset()
-            return view
-
-    def copy_calls(self) -> dict[str, int]:
-        """Submissions made and kept, by ``offload``, ``onboard``, ``copy``."""
-        with self._lock.shared():
-            return {direction.value: count for direction, count in self._core.counters.calls.items()}
-
-    def listen(self, listener: TreeListener | None) -> None:
-        """Hand every tree event (R13.3) of a successful operation to a listener, in order."""
-        with self._lock.exclusive():
-            self._core.listener = listener
-
-    def shut(self) -> None:
-        """Give back pools and files; closes no device. Idempotent."""
-        with self._lock.exclusive():
-            self._holds.close()

@@ -106,7 +106,7 @@ class Request:
 
     @property
     def active(self) -> bool:
-        """Whether it is active."""
+        """Whether it is active: resumed, neither suspended nor closed since (section 3)."""
         return self.status is RequestStatus.ACTIVE
 
     @property
@@ -262,7 +262,7 @@ class State:
 
 
 def fresh(state: State) -> tuple[State, int]:
-    """A new identity."""
+    """A serial number that no page, request, version or batch has had (R6.4)."""
     return replace(state, serial=state.serial + 1), state.serial + 1
 
 

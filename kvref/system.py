@@ -26,7 +26,7 @@ class Reference:
         self.state = initial(setup)
 
     def apply(self, op: Operation) -> Outcome:
-        """Carry out one operation."""
+        """Carry out one operation: the next state is kept, the outcome returned."""
         self.state, outcome = step(self.state, op)
         return outcome
 

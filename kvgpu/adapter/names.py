@@ -48,7 +48,7 @@ class Names:
         return request
 
     def stream(self, name: str) -> Stream:
-        """A user stream."""
+        """The device's stream that a scenario calls so. Raises ``OutOfRange`` for an unknown name."""
         return _found(self.streams, name, "stream")
 
     def batch(self, name: str) -> Batch:
@@ -63,11 +63,11 @@ class Names:
         return _found(self.batches, name, "batch")
 
     def snapshot(self, label: str) -> Snapshot:
-        """A labelled snapshot."""
+        """The snapshot under a label. Raises ``OutOfRange`` for an unknown one."""
         return _found(self.snapshots, label, "snapshot")
 
     def graph(self, label: str) -> Graph:
-        """A captured graph."""
+        """The captured graph under a label. Raises ``OutOfRange`` for an unknown one."""
         return _found(self.graphs, label, "graph")
 
     def group(self, name: str | None) -> int:

@@ -42,7 +42,7 @@ class Gates:
             self._closed.pop(label)[1].open()
 
     def open_all(self) -> None:
-        """Open every gate."""
+        """Open every gate that is closed, so that the device can come to an end."""
         for label in tuple(self._closed):
             self.open(label)
 

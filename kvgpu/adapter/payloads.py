@@ -27,7 +27,7 @@ class Payloads:
 
     @property
     def manager(self) -> Manager:
-        """The manager."""
+        """The manager whose pages are written, set once it is built."""
         assert self._manager is not None
         return self._manager
 

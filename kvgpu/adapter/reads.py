@@ -20,7 +20,7 @@ class PageBytes(Protocol):
     """The result of a page read, once it has run."""
 
     def payload(self) -> bytes:
-        """The bytes read."""
+        """The bytes of the page, pools in the order of R1.6."""
         ...
 
 

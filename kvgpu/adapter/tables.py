@@ -14,7 +14,7 @@ from kvspec.observation import BAD, BatchView, TableEntries
 
 
 def batch_view(run: Run, orders: Orders, batch: Batch) -> BatchView:
-    """An open batch."""
+    """An open batch as it is observed: rows, what was published, what is on the device now (section 8)."""
     names = [run.names.groups[group] for group in batch.groups]
     return BatchView(
         rows=tuple(None if member is None else member.name for member in batch.members),

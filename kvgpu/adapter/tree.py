@@ -23,7 +23,7 @@ class TreeLog:
         return tuple(self._events)
 
     def begin(self) -> None:
-        """A new operation begins."""
+        """A new operation begins: the events so far belong to the one before."""
         self._events.clear()
 
     def _hear(self, event: TreeEvent) -> None:

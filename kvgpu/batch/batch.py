@@ -32,15 +32,19 @@ def check_shape(name: str, rows: int, blocks: int, beam_width: int) -> None:
 
 
 class Batch:
-    """Rows and blocks are fixed; so are the addresses of the tables while the batch lives (R8.1).
+    """Requests in stable rows, and for each layer group the device tables that kernels read (section 8).
 
-    ``groups``: the layer groups that have tables: all but SSM groups (R1.3). ``tables``: the tables on the device.
+    Numbers of rows and blocks, and the addresses of the tables, never change while the batch lives (R8.1). ``groups``: the layer
+    groups that have tables, which are all but SSM groups (R1.3). ``tables``: the tables on the device.
+
+    On a closed batch every method but ``close`` raises ``LogicError`` (R8.2).
     """
 
     def __init__(self, manager: Manager, name: str, rows: int, blocks: int, beam_width: int = 1, levels: bool = False) -> None:
         """Make the tables, which read -1 and 0 until the first publication, and two staging buffers.
 
-        ``levels``: have a third table, ``page_level``. Raises ``InvalidArgument`` for fewer than one row or block and for a
+        ``name``: for messages. ``rows``: members at most. ``blocks``: of a member at most. ``levels``: have a third table,
+        ``page_level``. Raises ``InvalidArgument`` for fewer than one row or block and for a
         beam width other than 1, and ``DeviceError`` if there is not enough memory (R8.1).
         """
         check_shape(name, rows, blocks, beam_width)
@@ -64,16 +68,20 @@ class Batch:
 
     @property
     def open(self) -> bool:
-        """Whether it has not been closed."""
+        """Whether ``close`` has not been called."""
         return self._open
 
     @property
     def members(self) -> tuple[Request | None, ...]:
-        """The member of each row."""
+        """The member of each row, ``None`` for an empty one."""
         return tuple(self._members)
 
     def add(self, request: Request, row: int | None = None) -> int:
-        """Take a row, the given or the first free one, and return its number (R8.2)."""
+        """Give ``request`` a row, the given or the first free one, and return its number; a member keeps the row it has (R8.2).
+
+        Raises ``LogicError`` (closed, of another manager, in another row or batch), ``InvalidArgument`` (the row is taken or not
+        there, none is free, more than one beam, more blocks than a row of the batch).
+        """
         with self._manager.exclusive():
             self._must_be_open()
             if request.manager is not self._manager or request.closed:
@@ -95,7 +103,7 @@ class Batch:
             return taken
 
     def remove(self, request: Request) -> None:
-        """Free the row of a request; nothing for a request in no batch, ``LogicError`` for one in another (R8.2)."""
+        """Free the row of a request; one in no batch stays as it is. Raises ``LogicError`` (closed, in another batch) (R8.2)."""
         with self._manager.exclusive():
             self._must_be_open()
             if request.closed:
@@ -167,7 +175,7 @@ class Batch:
     # ---- publication (R8.3-R8.7) --------------------------------------------------------------------------------------
 
     def dirty_rows(self) -> tuple[int, ...]:
-        """The rows that would publish something else than they last did, ascending (R8.3)."""
+        """The numbers of the rows that show something else than they last published, ascending (R8.3)."""
         with self._manager.shared():
             return self._dirty_rows()
 
@@ -180,8 +188,12 @@ class Batch:
     def publish(self, stream: Stream) -> tuple[int, ...]:
         """Write the dirty rows into the tables, on ``stream``, and return their numbers, ascending (R8.4).
 
-        Raises ``LogicError`` (closed, in capture), ``InvalidArgument`` (a member larger than the batch), ``OutOfPages`` and
-        ``CopyFailed`` (R8.6).
+        Deferred pages of active decoding members are tried first (R4.3). The versions that are written count as acknowledged.
+        With nothing dirty nothing is written; ``stream`` is ordered after the last publication all the same.
+
+        Raises ``LogicError`` (in capture, R8.8), ``InvalidArgument`` (a member has outgrown the batch, R8.10), ``OutOfPages`` (a
+        deferred page finds no host slot) and ``CopyFailed``: the tables are as before and no row is clean, but members whose
+        pages have moved stay so (R8.6).
         """
         with self._manager.exclusive():
             self._must_be_open()
@@ -200,18 +212,24 @@ class Batch:
             return rows
 
     def wait_ready(self, stream: Stream) -> None:
-        """Order ``stream`` after the publication. ``LogicError`` while anything is unpublished, and in capture (R8.7)."""
+        """Order ``stream`` after the last publication, so that work on it may read the tables (R8.7).
+
+        Raises ``LogicError`` while anything is unpublished, and in capture (R8.8).
+        """
         with self._manager.exclusive():
             published = self._last_publication()
             self.refuse_capture("wait_ready", stream)
             self._manager.inside.wait(stream, (published,), "R8.7 wait_ready: the publication")
 
     def page_table(self, group: int) -> ExportedArray:
-        """The table int32 ``[rows, blocks]`` of a layer group: raw slots, BAD for none (R8.1)."""
+        """The table int32 ``[rows, blocks]`` of a layer group: raw slots, -1 for none (R8.1, R1.9).
+
+        A batch that is closed raises ``LogicError``, a group without tables ``OutOfRange``; so do the next two.
+        """
         return self.tables.page_table(self._table_number(group), self._publication_event)
 
     def num_blocks(self, group: int) -> ExportedArray:
-        """The counts int32 ``[rows]`` of a layer group (R8.5)."""
+        """int32 ``[rows]`` of a layer group: how many leading blocks of each row may be fetched from the host (R8.5)."""
         return self.tables.num_blocks(self._table_number(group), self._publication_event)
 
     def page_level(self, group: int) -> ExportedArray:
@@ -254,9 +272,10 @@ class Batch:
     # ---- readers and lengths (R7.7, R8.9) ----------------------------------------------------------------------------
 
     def record_read(self, stream: Stream) -> None:
-        """Order what could disturb them after the reads so far on ``stream`` (R7.7).
+        """Say that work so far on ``stream`` reads the tables and the pages that they name, so that nothing disturbs it (R7.7).
 
-        That is: later table writes, later work of the active members' streams, later use of every slot that the tables name.
+        Ordered after it are later publications, later work of the active members' streams, and later use of every slot that the
+        tables name. Raises ``LogicError`` in capture (R8.8).
         """
         manager = self._manager
         with manager.exclusive():
@@ -275,9 +294,15 @@ class Batch:
     def resize(
         self, capacities: Sequence[int | None] | None, histories: Sequence[int | None] | None, stream: Stream
     ) -> tuple[bool | None, ...]:
-        """Resize every active member, then publish on ``stream`` (R8.9). Lists are by row, ``None`` keeps.
+        """Resize every active member, each by itself, then publish on ``stream`` (R8.9).
 
-        Returns each result, ``None`` for empty rows and suspended members. The errors of R8.9.
+        ``capacities``, ``histories``: in tokens, by row; ``None`` keeps, an entry or all. Returns the result of each row,
+        ``None`` for empty rows and suspended members.
+
+        Raises, before anything happens, ``LogicError`` (in capture, values for a suspended member, growth after the end of
+        committing) and ``InvalidArgument`` (lists that are not one entry a row, values that ``Manager.resize`` refuses or that
+        are more than a row holds, values for an empty row). A ``CopyFailed`` of one row is raised when the others are done and
+        published; an error of the publication is raised at once, and the resizes stand.
         """
         manager = self._manager
         with manager.exclusive():
@@ -303,6 +328,6 @@ class Batch:
     # ---- for observers -----------------------------------------------------------------------------------------------
 
     def row_entries(self, row: int) -> RowEntries | None:
-        """What a row last published; ``None``: nothing yet."""
+        """The entries that a row last published; ``None``: nothing yet. From the host's record, for observers."""
         entries = self._entries[row]
         return None if entries is None else RowEntries(self._lengths[row], self._countable[row], entries)

@@ -56,7 +56,7 @@ class _HostView:
 
 
 class ExportedArray:
-    """One table of a batch as a read-only array of others.
+    """One table of a batch, for torch, NumPy, CuPy and others to import: read-only, and nothing is copied (R8.7).
 
     ``shape``: ``(rows, blocks)`` or ``(rows,)``. ``dtype``: int32, or int8 for levels. ``offset``: of its first byte in the
     storage.
@@ -74,7 +74,7 @@ class ExportedArray:
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes."""
+        """The size of the array in bytes."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
     @property

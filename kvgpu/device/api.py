@@ -81,7 +81,7 @@ class Memory(Protocol):
 
 
 class Stream(Protocol):
-    """An in-order queue of device work. ``handle``: the raw stream number on a GPU."""
+    """An in-order queue of device work. ``name``: unique on its device. ``handle``: the raw stream number on a GPU."""
 
     name: str
     handle: int
@@ -132,7 +132,7 @@ class Position:
 
 
 class Device(Protocol):
-    """Streams, events, memory. No call but ``sync`` blocks the CPU."""
+    """A GPU, or a simulated one: streams, events, memory. ``kind``: ``sim`` or ``cuda``. No call but ``sync`` blocks the CPU."""
 
     kind: str
 

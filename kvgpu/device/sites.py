@@ -13,5 +13,5 @@ def seen_sites() -> frozenset[Site]:
 
 
 def note(site: Site) -> None:
-    """Add a site."""
+    """Remember that this process has come by a site."""
     _seen.add(site)

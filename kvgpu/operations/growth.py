@@ -282,7 +282,7 @@ def move_to_host(core: Core, scope: Scope, numbers: Int32, what: str) -> None:
 
 
 def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> None:
-    """The bare offload (R4.9)."""
+    """Move blocks of complete history to the host, without a look at the phase or the owners (R4.9)."""
     if groups is not None and any(not 0 <= group < request.group_count for group in groups):
         raise OutOfRange(f"offload of {request.name}: no layer group among {list(groups)} that the manager lacks")
     if any(block < 0 for block in blocks):

@@ -46,7 +46,7 @@ COLUMNS = ("serial", "origin", "group", "block", "beam", "level", "slot", "locks
 
 
 def page_infos(core: Core) -> list[PageInfo]:
-    """Every page, oldest first."""
+    """All pages, those that only the tree keeps included, oldest first."""
     numbers = core.pages.living()
     columns = [getattr(core.pages, name)[numbers].tolist() for name in COLUMNS]
     owners: dict[int, list[Request]] = {}
@@ -99,7 +99,7 @@ def _page_info(
 
 
 def pool_info(core: Core, level: int, pool_group: int) -> PoolInfo:
-    """A pool group as it is."""
+    """The slots, fences and evictable pages of a pool group, as they are now (R7.2, R10.2)."""
     pool = core.pools[level][pool_group]
     free = pool.free_slots()
     both = {}

@@ -85,7 +85,7 @@ class Journal:
         self._undo.append(restore)
 
     def put_attribute(self, target: object, name: str, value: object) -> None:
-        """Set an attribute."""
+        """Set an attribute, and remember what it was."""
         old = getattr(target, name)
         setattr(target, name, value)
         self._undo.append(lambda: setattr(target, name, old))

@@ -97,7 +97,7 @@ class Core:
             self.fences.live(stream)
 
     def scope(self) -> Scope:
-        """Begin an operation."""
+        """Begin an operation: what it evicts is not evicted again in it (R10.1)."""
         self.fences.collect()
         for queues in self.queues:
             for queue in queues:
@@ -106,11 +106,11 @@ class Core:
         return Scope(self.operations)
 
     def pool(self, key: SlotKey) -> SlotPool:
-        """A pool group."""
+        """The pool group of a key (level, number)."""
         return self.pools[key[0]][key[1]]
 
     def key_of(self, page: int) -> SlotKey:
-        """Where a page is."""
+        """The key (level, number) of the pool group that a page lies in."""
         level = int(self.pages.level[page])
         return (level, int(self.pool_group[self.pages.group[page], level]))
 

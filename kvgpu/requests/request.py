@@ -36,10 +36,12 @@ class Membership(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot of (request, group, beam), R6.1. It never changes.
+    """What a request showed in one layer group and beam row. It never changes (R6.1).
 
-    ``indices``: int32 ``[blocks]``, raw slots, BAD where there is none. ``levels``: int8 ``[blocks]``, -1 for none.
-    ``ready``: per block the fence of the mapped page, or ``None``.
+    ``request``: its name. ``group``, ``beam``: which. ``indices``: int32 ``[blocks]``, raw slots, BAD where none is mapped.
+    ``levels``: int8 ``[blocks]``, -1 for none. ``eligible``: how many leading blocks are on the host and may be fetched from
+    there (R6.3). ``ready``: for each block the fence of the mapped page, or ``None``. ``row``: in a batch, or bound (R6.6).
+    ``version``: the request's own then (R6.4).
     """
 
     request: str
@@ -56,6 +58,9 @@ class Snapshot:
 @dataclass(slots=True, eq=False)
 class Request:
     """A request of one manager. Read it freely under the manager's lock; only the manager changes it.
+
+    Of use to everybody: ``name``, ``status``, ``phase``, ``capacity`` and ``history`` in tokens, ``stream``, ``row``, ``batch``,
+    ``beam_width``, ``version`` and ``acknowledged`` (R6.4, R6.5), and the properties and methods. The rest is for the manager:
 
     ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
     ends its committed path. ``groups``: its pages, by layer group. ``tracker``: what rows show of those that are in tables
@@ -97,7 +102,7 @@ class Request:
     tracker: EntriesTracker = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start without blocks."""
+        """Without any block, whatever the lengths."""
         numbers = itertools.count()
         self.tracker = EntriesTracker([sparse for sparse, ssm in zip(self.sparse, self.ssm, strict=True) if not ssm])
         # An SSM group has one that nobody looks at.
@@ -107,17 +112,17 @@ class Request:
 
     @property
     def active(self) -> bool:
-        """Whether it is active."""
+        """Whether it is active: resumed, and neither suspended nor closed since (section 3)."""
         return self.status is RequestStatus.ACTIVE
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether it is closed, for good (R3.10)."""
         return self.status is RequestStatus.CLOSED
 
     @property
     def decoding(self) -> bool:
-        """Whether its phase is decode."""
+        """Whether its phase is decode, which it never leaves (section 3)."""
         return self.phase is Phase.DECODE
 
     @property
@@ -127,7 +132,7 @@ class Request:
 
     @property
     def committed(self) -> int:
-        """How many tokens are committed."""
+        """How many of its tokens are committed (R3.9)."""
         return len(self.tokens) if self.closed_with is None else self.closed_with
 
     @property
@@ -137,12 +142,12 @@ class Request:
 
     @property
     def blocks(self) -> int:
-        """How many blocks its capacity takes."""
+        """How many blocks its capacity takes: ``ceil(capacity / tokens_per_block)`` (R1.1)."""
         return -(-self.capacity // self.tokens_per_block)
 
     @property
     def history_blocks(self) -> int:
-        """How many of its blocks are complete history."""
+        """How many of its blocks are complete history: ``history // tokens_per_block`` (R4.1)."""
         return self.history // self.tokens_per_block
 
     def entries(self, group: int) -> int:
@@ -189,7 +194,7 @@ class Request:
         return tracker.show(before)
 
     def pages(self, group: int) -> Int32:
-        """The page numbers of all beam rows and blocks of a group, in order of row, then block; without gaps."""
+        """int32: the numbers of its pages in a group, in order of beam row, then block."""
         if self.closed:
             return NO_INDICES
         every = self.groups[group].page[:, : self.entries(group)].reshape(-1)
@@ -197,7 +202,7 @@ class Request:
         return found
 
     def locked_pages(self, group: int) -> Int32:
-        """The page numbers that it has locked in a group."""
+        """int32: the numbers of the pages that it has locked in a group (R2.2)."""
         if self.closed:
             return NO_INDICES
         blocks = self.groups[group]

@@ -46,7 +46,7 @@ Fate = RequestOutcome
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """One request of an iteration. ``capacity``, ``history``: in tokens, ``None`` keeps. ``decode``: it is to be in decode."""
+    """A request of an iteration (R11.1). ``capacity``, ``history``: tokens, ``None`` keeps. ``decode``: bring it into decode."""
 
     request: Request
     capacity: int | None = None
@@ -56,9 +56,10 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the consumer of an iteration gets: published tables, and who runs.
+    """What the consumer of an iteration gets (R11.1).
 
-    ``offsets``: dense block offsets by layer, of the layers that were asked for.
+    ``batch``: its tables are published. ``stream``: submit here. ``running``: the requests that run, in the order given.
+    ``offsets``: dense block offsets by layer, of the layers that were asked for (R11.3).
     """
 
     batch: Batch
@@ -78,7 +79,7 @@ class _Before:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that has been prepared, as the connector is asked about it."""
+    """A request that has been prepared: what a connector gets, to accept or refuse it (R11.5)."""
 
     manager: Manager
     request: Request

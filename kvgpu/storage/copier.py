@@ -69,7 +69,7 @@ class Buffers:
         return buffer
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give back the memory of every buffer."""
         for buffer in self._buffers:
             buffer.memory.free()
 
@@ -120,7 +120,7 @@ class Side:
         return found
 
     def accesses(self, write: bool) -> list[Access]:
-        """Its accesses."""
+        """What it reads or writes, for the ordering check."""
         if self.pool is not None:
             return self.pool.accesses(self.slots, write)
         assert self.buffer is not None
@@ -128,7 +128,7 @@ class Side:
 
 
 class Copier:
-    """Submits copies."""
+    """Submits copies of pages between pool groups, on streams of its own."""
 
     def __init__(self, device: Device, fences: FenceTable, faults: FaultPlan) -> None:
         """No lane yet."""

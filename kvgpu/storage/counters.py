@@ -20,7 +20,7 @@ _DROPPED = 5
 
 @dataclass(frozen=True, slots=True)
 class CounterView:
-    """Counters as they were. ``groups[group]``: by the names of ``COLUMNS``."""
+    """Counters as they were. ``groups``: of each layer group, pages and bytes by the names of ``COLUMNS``."""
 
     groups: tuple[Mapping[str, int], ...]
     suspends: int
@@ -48,11 +48,11 @@ class Counters:
             self._groups[:, _BYTES[direction]] += pages * self._page_bytes
 
     def dropped(self, group: int) -> None:
-        """A page was dropped."""
+        """A page of a layer group was dropped."""
         self._groups[group, _DROPPED] += 1
 
     def suspended(self) -> None:
-        """A request was suspended."""
+        """A request was suspended; a close does not count (R3.10)."""
         self._manager[0] += 1
 
     def resumed(self) -> None:
@@ -68,6 +68,6 @@ class Counters:
         )
 
     def reset(self) -> None:
-        """Count from here."""
+        """What is counted since the last reset begins anew."""
         self._groups_at_reset = self._groups.copy()
         self._manager_at_reset = self._manager.copy()

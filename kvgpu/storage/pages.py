@@ -115,7 +115,7 @@ class PageTable:
         return numbers
 
     def recycle(self, numbers: Int32) -> None:
-        """Give page numbers back."""
+        """These numbers may be given to new pages. Serials are never used again."""
         self.alive[numbers] = False
         self.ready[numbers] = EMPTY
         self._spare[self._spares : self._spares + len(numbers)] = numbers[::-1]

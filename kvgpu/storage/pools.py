@@ -212,7 +212,7 @@ class SlotPool:
         self.free += len(slots)
 
     def free_slots(self) -> Int32:
-        """All free slots."""
+        """int32: the free slots, in the order in which they are taken (R7.2)."""
         self._collect()
         return (
             np.concatenate([self._passed[0][self._head :], *self._passed[1:], self._waiting]) if self._passed else self._waiting

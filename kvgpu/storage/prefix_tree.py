@@ -128,7 +128,7 @@ class PrefixTree:
         return node
 
     def walk(self) -> Iterator[Node]:
-        """Every block, parents first."""
+        """All blocks but the root, each after its parent."""
         blocks = self.root.below()
         next(blocks)
         return blocks

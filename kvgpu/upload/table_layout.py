@@ -30,7 +30,7 @@ class TableLayout:
 
     @property
     def counts_offset(self) -> int:
-        """Where ``num_blocks`` begins."""
+        """The byte at which the ``num_blocks`` of all groups begin."""
         return _aligned(4 * self.groups * self.rows * self.blocks)
 
     @property

@@ -189,7 +189,7 @@ class Adapter:
     policies: Offer = field(default_factory=lambda: USUAL)
 
     def __call__(self, setup: Setup) -> System:
-        """Build a system."""
+        """Build a system of the class for one scenario."""
         return _Driven(self, self.build(setup), setup)
 
     def lacks(self, scenario: Scenario) -> tuple[str, ...]:

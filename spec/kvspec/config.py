@@ -45,7 +45,7 @@ class LevelKind(StrEnum):
 
     @property
     def level(self) -> Level:
-        """The level's number."""
+        """Its number: 0 for the GPU, 1 for the host, 2 for the disk (R1.2)."""
         return Level.of(self.value)
 
 

@@ -34,7 +34,7 @@ class Direction(StrEnum):
 
 
 class Operation(Model):
-    """Base of all operations."""
+    """An operation: one verb of the language with its arguments as fields."""
 
     verb: ClassVar[str]
     bare: ClassVar[str | None] = None
@@ -107,7 +107,7 @@ class Suspend(_OfRequest):
 
 
 class Close(_OfRequest):
-    """Release everything (R3.10)."""
+    """Release all pages of a request, for good (R3.10)."""
 
     verb: ClassVar[str] = "close"
 
@@ -240,7 +240,7 @@ class TakeSlots(Operation):
 
 
 class GiveSlots(Operation):
-    """Give taken slots back."""
+    """Give back the slots that were taken under a label (R10.5)."""
 
     verb: ClassVar[str] = "give_slots"
     bare: ClassVar[str | None] = "as_"
@@ -313,7 +313,7 @@ class ResizeBatch(_OfBatch):
 
 
 class CloseBatch(_OfBatch):
-    """Close a batch (R8.2)."""
+    """Close a batch; its members stay as they are (R8.2)."""
 
     verb: ClassVar[str] = "close_batch"
 
@@ -349,7 +349,7 @@ class CloseGate(Operation):
 
 
 class OpenGate(Operation):
-    """Open a gate."""
+    """Open a gate: the work behind it may run."""
 
     verb: ClassVar[str] = "open"
     bare: ClassVar[str | None] = "as_"

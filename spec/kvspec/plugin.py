@@ -165,7 +165,7 @@ _KEYWORD = "kvspec_scenario"
 
 
 class ScenarioFile(pytest.File):
-    """A scenario file."""
+    """A scenario file: pytest collects an item for each scenario in it."""
 
     def collect(self) -> Iterator[ScenarioItem]:
         """One item per scenario, sorted by name, the same in every process."""
@@ -184,7 +184,7 @@ class ScenarioFile(pytest.File):
 
 
 class ScenarioItem(pytest.Item):
-    """A scenario."""
+    """A scenario: passes, fails or is skipped as in ``kvspec run``."""
 
     def __init__(self, *, scenario: Scenario, **kwargs: Any) -> None:
         """An item for a scenario; ``-k`` of pytest sees its tags and rules."""
@@ -227,7 +227,7 @@ class ScenarioItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where the scenario begins."""
+        """The file, the line at which the scenario begins, and its name."""
         return self.path, self.scenario.position.line - 1, self.name
 
 

@@ -85,7 +85,7 @@ class RemovedExpect(Model):
 
 
 class LevelExpect(Model):
-    """A committed page moved."""
+    """A committed page moved between levels (R13.3)."""
 
     level: Ints
     group: str

@@ -13,11 +13,8 @@ ELSEWHERE = {
         "R12.2": "likewise",
     },
     "kvgpu": {
-        "R1.1": "the number of blocks is worked out where it is used",
         "R1.4": "the configuration of the vocabulary refuses it",
-        "R1.9": "raw slot numbers are what all arrays hold",
         "R5.4": "follows from where the pages are",
-        "R8.10": "the check of a publication is by rows",
         "R9": "the errors are in every check",
         "R16.1": "it follows the defaults alone, and its adapter declares nothing else",
     },

@@ -52,7 +52,7 @@ class CudaGraph:
         self._device, self.raw = device, raw
 
     def launch(self, stream: Stream, site: str) -> None:
-        """Submit a replay."""
+        """Submit a replay of the captured work to a stream."""
         own = self._device.submitting(stream, site)
         checked(driver.cuGraphLaunch(self.raw, own.raw))
 
@@ -94,7 +94,7 @@ class CudaDevice:
 
     @property
     def name(self) -> str:
-        """The GPU's name."""
+        """What the driver calls the GPU."""
         return str(self._context.name)
 
     # Streams and memory

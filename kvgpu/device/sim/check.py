@@ -142,7 +142,7 @@ def _advice(earlier: Mark, later: Mark) -> str:
 
 
 def _named(resource: Resource) -> str:
-    """A resource in words."""
+    """A resource as reports call it."""
     match resource:
         case ("slot", int(level), pool_group, slot, _):
             return f"{LEVELS[level]} slot {slot} of pool group {pool_group}"

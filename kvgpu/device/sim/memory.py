@@ -31,7 +31,7 @@ class SimMemory:
         return self._array
 
     def host_array(self) -> npt.NDArray[np.uint8]:
-        """All bytes, writable, shared."""
+        """uint8 ``[nbytes]``, writable: the bytes themselves, not a copy."""
         return self.array()
 
     def read_now(self, offset: int, nbytes: int) -> bytes:

@@ -100,13 +100,13 @@ class SimEvent:
         return self.stream is None or self.stream.retired >= self.position
 
     def clock(self) -> Clock:
-        """What it comes after."""
+        """By stream name, how many submissions it comes after: its vector clock."""
         if self.stream is not None and self.stream.clocked and self.count:
             return {**self.others, self.stream.name: self.count}
         return self.others
 
     def closed_gates(self) -> Gates:
-        """The closed gates upstream."""
+        """The labels of closed gates that it runs behind."""
         if self.gates:
             self.gates = frozenset(gate for gate in self.gates if gate.closed)
         return self.gates

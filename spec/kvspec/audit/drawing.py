@@ -84,11 +84,11 @@ class Draw:
         return self.rng.choice(among)
 
     def level(self) -> LevelKind:
-        """Any level."""
+        """One of the levels of the manager."""
         return self.rng.choice(self.manager.levels).kind
 
     def rows(self) -> int:
-        """Rows of a batch."""
+        """How many rows a new batch has."""
         few = self.rng.randint(1, 3)
         return few if not self.profile.big or self.rng.random() < 0.5 else self.rng.randint(120, 300)
 

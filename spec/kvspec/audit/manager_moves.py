@@ -91,5 +91,5 @@ def sync(draw: Draw, seen: Observation) -> ops.Operation:
 
 
 def stats(draw: Draw, seen: Observation) -> ops.Operation:
-    """The counters are read."""
+    """The counters are read, and perhaps reset."""
     return ops.Stats(reset=draw.rng.random() < 0.5)

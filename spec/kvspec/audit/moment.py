@@ -49,7 +49,7 @@ class Trail:
 
     @classmethod
     def of(cls, manager: ManagerConfig) -> Trail:
-        """At the start."""
+        """The trail of a lifecycle that begins now."""
         return cls(Memory(tuple(group_shapes(manager))))
 
     def held_up(self, request: str, seen: Observation) -> frozenset[str]:

@@ -63,7 +63,7 @@ class Reached:
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, other: Reached) -> None:
-        """Take in another count."""
+        """Add the counts of another run."""
         self.steps += other.steps
         self.counts.update(other.counts)
         self.calls.update(other.calls)

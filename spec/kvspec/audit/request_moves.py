@@ -91,7 +91,7 @@ def suspend(draw: Draw, seen: Observation) -> ops.Operation | None:
 
 
 def close(draw: Draw, seen: Observation) -> ops.Operation | None:
-    """A request is closed."""
+    """Any request is closed, whatever its status."""
     some = draw.request(seen)
     return None if some is None else ops.Close(request=some[0])
 
@@ -129,7 +129,7 @@ def write(draw: Draw, seen: Observation) -> ops.Operation | None:
 
 
 def beams(draw: Draw, seen: Observation) -> ops.Operation | None:
-    """A beam width."""
+    """An active request gets beams, whether it still may or not (R3.12)."""
     some = draw.request(seen, RequestStatus.ACTIVE)
     return None if some is None else ops.SetBeamWidth(request=some[0], width=draw.rng.choice((1, 2, 2, 3)))
 

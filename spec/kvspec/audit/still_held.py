@@ -49,7 +49,7 @@ def still_held(manager: ManagerConfig, reference: Observation, implementation: O
 
 
 def files_left(folder: Folder) -> Iterator[Difference]:
-    """Files that nobody removed."""
+    """Files of the systems that are still in the folder: one difference with their names."""
     if folder.left:
         names = ", ".join(folder.left)
         yield Difference(Kind.STATE, "files left at the end", names, names, expected=NOTHING, identity="files left at the end")

@@ -43,7 +43,7 @@ class Report:
     findings: list[tuple[int, Finding]] = field(default_factory=list)
 
     def add(self, number: int, result: SweepResult) -> None:
-        """Take in one scenario."""
+        """Add the result of the scenario with this number."""
         if result.skipped:
             self.skipped[result.skipped] += 1
             return
@@ -65,7 +65,7 @@ def sweeper(plan: SweepPlan, choose: Callable[[Scenario, Injection], bool] | Non
 
 
 def sweep_all(plan: SweepPlan, scenarios: Sequence[Scenario], jobs: int) -> Report:
-    """Sweep scenarios. Raises `SystemNotFound`."""
+    """Sweep scenarios in ``jobs`` processes, and add up what comes of it. Raises `SystemNotFound`."""
     start = time.perf_counter()
     report = Report()
     for number, result in sorted(_each(plan, scenarios, jobs), key=lambda entry: entry[0]):

@@ -115,7 +115,7 @@ def _print_scenarios(console: Console, scenarios: Sequence[Scenario], every: boo
 
 
 def _print_words() -> None:
-    """All words, by kind."""
+    """Print all words of the language, by kind."""
     for title, some in (
         ("verbs", VERBS),
         ("expectations", EXPECTATIONS),

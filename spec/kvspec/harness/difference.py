@@ -74,7 +74,7 @@ def deciding(difference: Difference) -> int:
 
 
 class Verdict(StrEnum):
-    """How a replay ended."""
+    """What came of a replay: passed, failed, or skipped."""
 
     PASSED = "passed"
     FAILED = "failed"

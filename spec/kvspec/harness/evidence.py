@@ -42,7 +42,7 @@ class Evidence:
 
     @property
     def index(self) -> Index:
-        """The pages of ``now``."""
+        """The pages that the system shows now, by reference and key."""
         return self.side.now
 
     @property
@@ -55,7 +55,7 @@ class Evidence:
         return found(self.now.requests, name, "request")
 
     def batch(self, name: str) -> BatchView:
-        """An open batch."""
+        """The open batch of that name, as it is shown now."""
         return found(self.now.batches, name, "open batch")
 
     def memory(self, name: str) -> BatchMemory:
@@ -88,11 +88,11 @@ class Evidence:
         return number
 
     def pages(self, text: str) -> list[tuple[str, PageView]]:
-        """The pages of ``request.group.block``."""
+        """The pages that ``request.group.block`` names, one for each group if it names none."""
         return [(str(ref), self.index.pages[self.page_number(ref)]) for ref in self.refs(text)]
 
     def refs(self, text: str) -> tuple[PageRef, ...]:
-        """The references of ``request.group.block``."""
+        """What ``request.group.block`` names, one for each group if it names none."""
         return pages(text, self.groups)
 
     def pool(self, text: str) -> PoolView:
@@ -106,7 +106,7 @@ class Evidence:
         return found(self.side.memory.labels, name, "snapshot label")
 
     def read(self, name: str) -> ReadView:
-        """A labelled read."""
+        """The read under a label, as it is shown now."""
         return found(self.now.reads, name, "read label")
 
     def work(self, text: str) -> list[Order]:

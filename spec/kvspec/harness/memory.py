@@ -125,7 +125,7 @@ class BatchMemory:
 
     @property
     def last(self) -> Publication:
-        """The last publication."""
+        """The publication that was submitted last."""
         return self.publications[-1]
 
     @property

@@ -26,7 +26,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list."""
+    """A list of nodes, and where it stands."""
 
     items: tuple[Node, ...]
     span: Span

@@ -52,7 +52,7 @@ class Timeline:
         return self.failure.step if self.failure is not None else len(self.scenario.steps) - 1
 
     def take(self, seen: Seen) -> None:
-        """Keep a step."""
+        """Keep what a step shows, packed as what differs from the step before."""
         step, outcome = seen.step, seen.outcome
         self.packed.append(self.packer.pack(seen.facts))
         self.steps.append(
