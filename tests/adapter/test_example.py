@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kvspec.cli.new import STARTER
 from tests.paths import PATHS, ROOT
 
 EXAMPLES = ROOT / "docs" / "examples"
@@ -93,11 +94,9 @@ def test_the_pytest_plugin_runs_it_too_and_says_what_was_not_compared(tmp_path: 
         assert "kvspec: not compared: contents of pages, order of device work" in done.stdout
 
 
-def test_the_scenario_of_the_readme_passes_and_a_wrong_one_is_told_from_a_wrong_system(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
-    (tmp_path / "right.yaml").write_text(text)
-    wrong = text.replace("[host, host, gpu]", "[host, gpu, gpu]").replace("name: complete", "name: not complete")
-    (tmp_path / "wrong.yaml").write_text(wrong)
+def test_the_starter_passes_and_a_wrong_scenario_is_told_from_a_wrong_system(tmp_path: Path) -> None:
+    (tmp_path / "right.yaml").write_text(STARTER.format(name="right"))
+    (tmp_path / "wrong.yaml").write_text(STARTER.format(name="wrong").replace("[host, host, gpu]", "[host, gpu, gpu]"))
     environment = {**os.environ, "PYTHONPATH": PATHS}
     command = [sys.executable, "-c", RUN, "run", "--jobs", "1", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -16,36 +15,19 @@ from typing import Any
 import pytest
 
 from kvgpu.device.open import why_no_gpu
+from tests.docs.pages import Block, blocks
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "python.md"
-_FENCE = re.compile(r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 INSTALLED = any(point.name == "kvspec" for point in entry_points(group="pytest11"))
 
 
-@dataclass(frozen=True)
-class Block:
-    """A fenced block. ``mark``: the comment above it. ``line``: of its first line of text."""
-
-    kind: str
-    mark: str
-    text: str
-    line: int
-
-    def run(self, names: dict[str, Any]) -> str:
-        """Run it and return what it printed; its line numbers are those of the page."""
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * (self.line - 1) + self.text, str(PAGE), "exec"), names)
-        return printed.getvalue()
-
-
-def blocks() -> list[Block]:
-    page = PAGE.read_text()
-    return [
-        Block(found["kind"], found["mark"] or "", found["text"], page[: found.start("text")].count("\n") + 1)
-        for found in _FENCE.finditer(page)
-    ]
+def run(block: Block, names: dict[str, Any]) -> str:
+    """Run an example and return what it printed; its line numbers are those of the page."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * (block.line - 1) + block.text, str(PAGE), "exec"), names)
+    return printed.getvalue()
 
 
 def run_all(device: str) -> int:
@@ -53,13 +35,12 @@ def run_all(device: str) -> int:
     names: dict[str, Any] = {"__name__": "page"}
     printed: str | None = None
     compared = 0
-    for block in blocks():
+    for block in blocks(PAGE):
         if block.mark.startswith("file:") or (block.mark == "only on a GPU" and device == "sim"):
             printed = None
         elif block.kind == "python":
             assert printed in (None, ""), f"line {block.line}: the example before prints what the page does not show: {printed}"
-            text = block.text.replace('open_device("sim")', f"open_device({device!r})")
-            printed = Block(block.kind, block.mark, text, block.line).run(names)
+            printed = run(replace(block, text=block.text.replace('open_device("sim")', f"open_device({device!r})")), names)
         elif block.kind == "text" and printed is not None:
             assert printed == block.text, f"line {block.line}"
             printed, compared = None, compared + 1
@@ -67,7 +48,7 @@ def run_all(device: str) -> int:
 
 
 def test_the_examples_run_on_the_simulated_device() -> None:
-    assert run_all("sim") == sum(block.kind == "text" for block in blocks()) - 1
+    assert run_all("sim") == sum(block.kind == "text" for block in blocks(PAGE)) - 1
 
 
 @pytest.mark.cuda
@@ -78,11 +59,11 @@ def test_the_examples_run_on_a_gpu() -> None:
     from kvgpu.device.cuda.driver import ordinal_of_worker
 
     with torch.cuda.device(ordinal_of_worker(torch.cuda.device_count())):
-        assert run_all("cuda") == sum(block.kind == "text" for block in blocks())
+        assert run_all("cuda") == sum(block.kind == "text" for block in blocks(PAGE))
 
 
 def test_the_examples_of_the_fixture_pass(tmp_path: Path) -> None:
-    files = [block for block in blocks() if block.mark.startswith("file: ")]
+    files = [block for block in blocks(PAGE) if block.mark.startswith("file: ")]
     assert len(files) == 2
     for block in files:
         (tmp_path / block.mark.removeprefix("file: ")).write_text(block.text)
@@ -115,7 +96,7 @@ def test_scenario(kvspec_replay):
 
 
 def test_what_the_fixture_says_when_something_is_wrong(tmp_path: Path) -> None:
-    (rows,) = (block.text for block in blocks() if block.mark == "file: rows.yaml")
+    (rows,) = (block.text for block in blocks(PAGE) if block.mark == "file: rows.yaml")
     (tmp_path / "rows.yaml").write_text(rows)
     (tmp_path / "wrong.yaml").write_text(rows.replace("[host, host]", "[host, gpu]"))
     (tmp_path / "test_wrong.py").write_text(FAILING)

@@ -161,6 +161,35 @@ def test_only_what_failed_last(folder: Path) -> None:
     assert "none of these failed when it last ran here: all are run" in kvspec(folder, "suite", "--last-failed")[2]
 
 
+LIAR = """\
+from dataclasses import replace
+from kvref.system import Reference
+
+class Liar(Reference):
+    def observe(self):
+        now = super().observe()
+        if len(now.requests) < 5:
+            return now
+        return replace(now, requests={name: replace(one, capacity=one.capacity + 1) for name, one in now.requests.items()})
+"""
+
+
+def test_a_report_is_the_same_in_every_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the seed of hashes, what differs stands in one order."""
+    (folder / "liar.py").write_text(LIAR)
+    steps = "".join(f"  - create: {name}\n" for name in "bcdea")
+    head = GOOD.format(name="many", history=8).partition("  - create")[0]
+    (folder / "suite" / "many.yaml").write_text(head + steps)
+    reports = set()
+    for seed in ("0", "1", "2", "3"):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        code, out, _ = kvspec(folder, "suite/many.yaml", system="liar:Liar")
+        assert code == 1
+        assert re.findall(r"differs capacity of (\w)", out) == list("bcdea")
+        reports.add(re.sub(r"\d+ ms", "", out))
+    assert len(reports) == 1
+
+
 def test_failures_that_begin_alike_are_shown_once_the_shortest_first(folder: Path) -> None:
     longer = GOOD.format(name="a longer one", history=7).replace("  - create: a\n", "  - create: b\n  - create: a\n")
     (folder / "suite" / "a.yaml").write_text(longer)

@@ -192,6 +192,17 @@ def test_no_width_makes_the_page_wider_than_itself(browser: Browser, tmp_path: P
     assert browser.problems == []
 
 
+@pytest.mark.parametrize("width", [420, 980, 1280])
+def test_what_stands_side_by_side_keeps_to_its_side(divergence: Browser, width: int) -> None:
+    divergence.size(width, 1000)
+    boxes = (
+        "[...document.querySelectorAll('.side, .failure, .body')].flatMap(outer => [...outer.children].map(inner =>"
+        " inner.getBoundingClientRect().right - outer.getBoundingClientRect().right))"
+    )
+    assert max(divergence.js(boxes)) <= 0.5
+    assert divergence.js("document.documentElement.scrollWidth") <= width
+
+
 def test_a_long_prompt_and_200_steps_can_be_gone_through(browser: Browser, tmp_path: Path) -> None:
     long_prompt(tmp_path / "long.yaml")
     size = write_page(tmp_path / "page.html", [seen(tmp_path / "long.yaml")])

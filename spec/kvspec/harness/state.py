@@ -37,7 +37,7 @@ def compare_state(c: Comparison) -> Iterator[Difference]:
     if one.groups != two.groups:
         yield c.differ("groups", "layer groups", one.groups, two.groups)
     yield from _names(c, "status", "requests", one.requests, two.requests)
-    for name in one.requests.keys() & two.requests.keys():
+    for name in [name for name in one.requests if name in two.requests]:  # in an order that is the same in every run
         yield from _request(c, name, one.requests[name], two.requests[name])
     yield from _pages(c)
     known = [Counter([prefix_of(block.tokens) for block in side.tree]) for side in (one, two)]
