@@ -10,7 +10,9 @@ from kvref.copies import move
 from kvref.failure import NoRoom
 from kvref.layout import PoolGroup
 from kvref.maps import Map
-from kvref.state import Page, State, locked, pool_group_of, status
+from kvref.policies.evict_unit import with_it
+from kvref.policies.held import may_leave
+from kvref.state import Page, Request, State, locked, pool_group_of, status
 from kvref.tree import doomed, drop, kept_for
 from kvref.values import memoised, replace
 from kvref.why import Shortage, TooFew
@@ -54,7 +56,7 @@ def queues(state: State) -> dict[PoolGroup, list[Page]]:
     owned = locked(state)
     found: dict[PoolGroup, list[Page]] = {}
     for p in state.pages.values():
-        if p.id not in owned:
+        if p.id not in owned and may_leave(state, p):
             found.setdefault(pool_group_of(state, p), []).append(p)
     for pages in found.values():
         pages.sort(key=lambda p: (p.priority, p.since, -p.block, p.group, p.id))
@@ -74,7 +76,13 @@ def reserve_room(state: State, plan: Plan, pool: PoolGroup, n: int = 1) -> Plan 
 def first_to_leave(state: State, plan: Plan, pool: PoolGroup) -> Plan | None:
     """R10.1: the plan in which the first page that can leave a pool group does. What was passed over is looked at again."""
     left = (page for page in evictable(state, pool) if page.id not in plan.at and page.id not in plan.dropped)
-    return next((p for page in left if (p := leave(state, plan, page))), None)
+    found = next(((page, p) for page in left if (p := leave(state, plan, page))), None)
+    if found is None:
+        return None
+    page, plan = found
+    for other in with_it(state, page):
+        plan = (leave(state, plan, other) if other in evictable(state, pool_group_of(state, other)) else None) or plan
+    return plan
 
 
 def leave(state: State, plan: Plan, page: Page) -> Plan | None:
@@ -149,11 +157,19 @@ def make_room(state: State, pools: Iterable[PoolGroup], pinned: Iterable[Page]) 
     return act(state, reserve_all(state, new_plan(state, pinned), pools))
 
 
-def use(state: State) -> list[tuple[int, int]]:
-    """R3.5: of each GPU pool group that growth takes from, the slots that are neither free nor evictable, and all its slots."""
+def use(state: State, r: Request) -> list[tuple[int, int]]:
+    """R3.5: of each GPU pool group that growth takes from, the slots that are neither free nor evictable, and all its slots.
+
+    The pages that a suspended request holds itself are not in use for it, whether or not they may be evicted.
+    """
     slots = state.layout.slots[Level.GPU]
     pools = sorted({state.layout.pool_group(Level.GPU, g.index) for g in state.layout.attention})
-    return [(slots[at[1]] - len(state.free[at]) - len(evictable(state, at)), slots[at[1]]) for at in pools]
+    own = [state.pages[pid] for pid in set(r.pages.values()) if pid not in locked(state)]
+    found = []
+    for at in pools:
+        spare = {p.id for p in (*evictable(state, at), *own) if pool_group_of(state, p) == at}
+        found.append((slots[at[1]] - len(state.free[at]) - len(spare), slots[at[1]]))
+    return found
 
 
 def gone(state: State, plan: Plan, pool: PoolGroup) -> int:

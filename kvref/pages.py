@@ -6,20 +6,17 @@ from collections.abc import Container, Iterable, Mapping
 
 from kvref.layout import PoolGroup
 from kvref.order import NOTHING, Work, join, pending
+from kvref.policies.recency import renewed
 from kvref.state import (
     Key,
     Page,
     Request,
     Slot,
     State,
-    active,
-    blocks_of,
     can_commit,
     fresh,
     in_order,
     keepers,
-    locks,
-    owners,
     pool_group_of,
     put_page,
     put_request,
@@ -190,16 +187,11 @@ def next_part(state: State) -> State:
 
 
 def renew(before: State, state: State) -> State:
-    """R10.2: a page that has left LOCKED since ``before`` is the last in the eviction order of its priority.
+    """R10.2: a page that has become young since ``before`` is the last in the eviction order of its priority.
 
     ``before``: at the start of the operation, or of the call. What left in an earlier part of the call stays where it is.
     """
-    for was in active(before.requests):
-        r = state.requests[was.name]
-        had, has = blocks_of(before, was), blocks_of(state, r) if r.active else {}
-        for key in had if has is not had else ():
-            page = state.pages.get(had[key])
-            left = page is not None and has.get(key) != page.id and locks(before, was, page) and not owners(state, page)
-            if page is not None and left and (before.trace.part == state.trace.part or page.since[0] < state.step):
-                state = put_page(state, replace(page, since=now(state)))
+    for page in list(renewed(before, state)):
+        if before.trace.part == state.trace.part or page.since[0] < state.step:
+            state = put_page(state, replace(page, since=now(state)))
     return state

@@ -9,6 +9,7 @@ from kvref.layout import PoolGroup
 from kvref.lookup import group_indices, need_level, need_tokens, pool_group
 from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
+from kvref.policies.clear_event import cleared
 from kvref.policies.partial_blocks import enters
 from kvref.state import State, put_page
 from kvref.tree import add_node, child, page_at, prefix
@@ -68,7 +69,7 @@ def evict_pages(state: State, op: ops.Evict) -> tuple[State, None]:
 
 def clear_reusable(state: State, op: ops.ClearReusable) -> tuple[State, None]:
     """R10.5: drop every droppable page."""
-    return clear(state), None
+    return cleared(clear(state)), None
 
 
 def take_slots(state: State, op: ops.TakeSlots) -> tuple[State, None]:

@@ -12,6 +12,7 @@ from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.order import Work
 from kvref.pages import behind, follow, let_go, new_page, unlock
+from kvref.policies.match_renews import matched
 from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
 from kvref.tree import match, page_at, shorter
 from kvref.values import replace
@@ -43,6 +44,7 @@ def create(state: State, op: ops.Create) -> tuple[State, int]:
             if page is not None and not state.layout.stale(g.index, block, length):
                 pages[g.index, block, 0] = page.id
     whole = nodes[: length // state.layout.tpb]
+    state = matched(state, pages.values())
     state, uid = fresh(state)
     r = Request(op.request, uid, op.priority, prompt, tokens[:length], whole, Map(pages), length, length)
     if length < len(tokens):
@@ -85,7 +87,7 @@ def resume(state: State, op: ops.Resume) -> tuple[State, bool]:
 
 def activate(state: State, r: Request, decode: bool) -> State:
     """R3.2-R3.5: lock every block that is not stale where it has to be, then offload (R4.3, R4.7). Raises `NoRoom`, `Refused`."""
-    for used, slots in use(state):
+    for used, slots in use(state, r):
         if used / slots > state.layout.max_util:
             raise NoRoom(InUse(used, slots, state.layout.max_util))  # R3.5
     held = mapped(state, r)

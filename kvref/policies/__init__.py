@@ -8,6 +8,11 @@ OFFERED: Offer = checked_offer(
     {
         "match": ("token", "block"),
         "partial_blocks": ("kept", "none"),
+        "held": ("evictable", "pinned"),
+        "recency": ("release", "access"),
+        "match_renews": (False, True),
+        "evict_unit": ("page", "node"),
+        "clear_event": ("each", "one"),
     }
 )
 """The values that the reference can be told to follow."""

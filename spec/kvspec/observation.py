@@ -219,7 +219,12 @@ class LevelChanged:
     new: Level
 
 
-TreeEvent = Stored | Removed | LevelChanged
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """`clear_reusable` dropped every page that nothing but the tree kept (R13.3, policy ``clear_event``)."""
+
+
+TreeEvent = Stored | Removed | LevelChanged | Cleared
 
 
 @dataclass(frozen=True, slots=True)

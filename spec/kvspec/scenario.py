@@ -84,6 +84,12 @@ class RemovedExpect(Model):
     removed: Ints
 
 
+class ClearedExpect(Model):
+    """`clear_reusable` said so in a single event."""
+
+    cleared: Literal[True]
+
+
 class LevelExpect(Model):
     """A committed page moved between levels (R13.3)."""
 
@@ -124,7 +130,7 @@ class Expect(Model):
     level_table: Mapping[str, LevelRows] | None = None
     would_evict: Mapping[str, Annotated[tuple[str | Ints, ...], Field(strict=False)]] | None = None
     snapshot: Mapping[str, SnapshotExpect] | None = None
-    events: Annotated[tuple[StoredExpect | RemovedExpect | LevelExpect, ...], Field(strict=False)] | None = None
+    events: Annotated[tuple[StoredExpect | RemovedExpect | LevelExpect | ClearedExpect, ...], Field(strict=False)] | None = None
     stats: Mapping[str, Any] | None = None
     staging: Mapping[str, int] | None = None
     payload: Mapping[str, Literal["ok", "undefined"]] | None = None

@@ -21,7 +21,7 @@ from kvspec.harness.side import Side
 from kvspec.harness.systems import Factory, lacking, setup_for
 from kvspec.observation import PageStatus, Phase, RequestStatus
 from kvspec.refs import RefError, entry, group_shapes
-from kvspec.scenario import UNSET, Expect, LevelExpect, Position, RemovedExpect, Scenario, Step, StoredExpect
+from kvspec.scenario import UNSET, ClearedExpect, Expect, LevelExpect, Position, RemovedExpect, Scenario, Step, StoredExpect
 
 LEVELS = ("gpu", "host", "disk", "-")
 OTHER_FRESHNESS = {"same": "newer", "newer": "same"}
@@ -325,6 +325,8 @@ def _events(events: Any) -> Iterator[Way]:
                 other: Any = RemovedExpect(removed=event.stored)
             case RemovedExpect():
                 other = StoredExpect(stored=event.removed)
+            case ClearedExpect():
+                other = RemovedExpect(removed=(1_000_003,))
             case LevelExpect():
                 other = event.model_copy(update={"from_": event.to, "to": event.from_})
         yield (str(at),), event, other, (*events[:at], other, *events[at + 1 :])

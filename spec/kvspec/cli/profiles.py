@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from kvspec.harness.difference import Result
 
 
+def of_its_policies(scenarios: Sequence[Scenario], system: str) -> list[Scenario]:
+    """The scenarios that ask for no policy which a system does not offer: the others are of no profile of it."""
+    from kvspec.harness.policies import lacking_policies
+
+    factory = found_system(system)
+    return [one for one in scenarios if not lacking_policies(one, factory)]
+
+
 def of_profile(scenarios: Sequence[Scenario], text: str, against: str) -> list[Scenario]:
     """The scenarios that need no more than a profile gives; leaves with what there is if it is none.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvspec.cli.choosing import chosen_scenarios
-from kvspec.cli.profiles import fits, n_of_n, of_profile
+from kvspec.cli.profiles import fits, n_of_n, of_its_policies, of_profile
 from kvspec.cli.refusing import found_system, must_be_schedule, must_be_writable, must_build, must_differ, refuse
 from kvspec.harness.watch import DEFAULT_SECONDS
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
@@ -98,7 +98,7 @@ def run(
     chosen = Device.CUDA if require_cuda else device
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
     if profile is not None:
-        scenarios = of_profile(scenarios, profile, against)
+        scenarios = of_profile(of_its_policies(scenarios, system), profile, against)
     if last_failed:
         scenarios = failed_last(scenarios)
     if only_list:
@@ -121,7 +121,7 @@ def run(
     if profile is not None:
         console.print(f"profile {profile}: {n_of_n(results)}", style="bold", markup=False)
     elif any(result.lacks for result in results) and not quiet:
-        for line in fits(scenarios, results, against):
+        for line in fits(of_its_policies(scenarios, system), results, against):
             console.print(f"profile {line}", markup=False)
     drafts = sum("draft" in one.tags for one in scenarios)
     if drafts and not quiet:

@@ -12,9 +12,9 @@ from kvspec.harness.naming import page_name
 from kvspec.harness.order import order_text
 from kvspec.harness.payloads import payload_equal, payload_text
 from kvspec.harness.state import event_text
-from kvspec.observation import LevelChanged, Order, PageView, Removed, Stored, TreeEvent
+from kvspec.observation import Cleared, LevelChanged, Order, PageView, Removed, Stored, TreeEvent
 from kvspec.payload import Content
-from kvspec.scenario import LevelExpect, RemovedExpect, StoredExpect
+from kvspec.scenario import ClearedExpect, LevelExpect, RemovedExpect, StoredExpect
 
 
 def owners(e: Evidence, wanted: Mapping[str, Sequence[str]]) -> Iterator[Check]:
@@ -117,14 +117,14 @@ def tree(e: Evidence, wanted: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
             yield check((*path, group), f"{title}, group {group}", level, actual, page=None if page is None else page_name(page))
 
 
-def events(e: Evidence, wanted: Sequence[StoredExpect | RemovedExpect | LevelExpect]) -> Iterator[Check]:
+def events(e: Evidence, wanted: Sequence[StoredExpect | RemovedExpect | LevelExpect | ClearedExpect]) -> Iterator[Check]:
     """``events``: the tree events of this step, all of them, in order (R13.3)."""
     said = [event_text(_event(event)) for event in wanted]
     actual = [event_text(event) for event in e.now.events]
     yield check(("events",), "tree events of this step", said, actual)
 
 
-def _event(event: StoredExpect | RemovedExpect | LevelExpect) -> TreeEvent:
+def _event(event: StoredExpect | RemovedExpect | LevelExpect | ClearedExpect) -> TreeEvent:
     match event:
         case StoredExpect():
             return Stored(tuple(event.stored))
@@ -132,6 +132,8 @@ def _event(event: StoredExpect | RemovedExpect | LevelExpect) -> TreeEvent:
             return Removed(tuple(event.removed))
         case LevelExpect():
             return LevelChanged(tuple(event.level), event.group, event.from_.level, event.to.level)
+        case ClearedExpect():
+            return Cleared()
 
 
 def payload(e: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:

@@ -15,6 +15,7 @@ from kvspec.harness.order import fence_problems, order_problems, order_text
 from kvspec.harness.payloads import payload_equal, payload_text
 from kvspec.harness.side import Side
 from kvspec.observation import (
+    Cleared,
     Counters,
     GroupCounters,
     LevelChanged,
@@ -331,6 +332,8 @@ def event_text(event: TreeEvent) -> str:
     """A tree event for the reader, as scenarios write it."""
     if isinstance(event, LevelChanged):
         return f"level {list(event.tokens)} {event.group}: {event.old.label} -> {event.new.label}"
+    if isinstance(event, Cleared):
+        return "cleared"
     return f"{'stored' if isinstance(event, Stored) else 'removed'} {list(event.tokens)}"
 
 

@@ -30,6 +30,7 @@ _PARTS = {
     "StoredExpect": "events",
     "RemovedExpect": "events",
     "LevelExpect": "events",
+    "ClearedExpect": "events",
 }
 """The expectation that each mapping belongs to which stands inside one."""
 

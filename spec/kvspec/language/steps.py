@@ -17,6 +17,7 @@ from kvspec.language.slips import without_colon
 from kvspec.ops import VERBS, Operation
 from kvspec.scenario import (
     UNSET,
+    ClearedExpect,
     Expect,
     Ints,
     LevelExpect,
@@ -55,7 +56,7 @@ RETURNS: dict[str, Any] = {
 }
 """What the verbs that return something return, as YAML writes it. The others return nothing."""
 
-_EVENTS: dict[str, type] = {"stored": StoredExpect, "removed": RemovedExpect, "level": LevelExpect}
+_EVENTS: dict[str, type] = {"stored": StoredExpect, "removed": RemovedExpect, "level": LevelExpect, "cleared": ClearedExpect}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,7 @@ def _check_event(path: Path, event: Node) -> list[Problem]:
             for key in event.entries:
                 return [unknown_key(at(path, event, (key,), key=True), key, "events", list(_EVENTS))]
         what = f"has {listed(kinds)}" if kinds else f"is {shown(plain(event))}"
-        return [Problem(at(path, event), f"an event {what}", "a mapping with one of stored, removed or level")]
+        return [Problem(at(path, event), f"an event {what}", "a mapping with one of stored, removed, level or cleared")]
     return check(path, event, _EVENTS[kinds[0]], kinds[0])[1]
 
 

@@ -198,7 +198,7 @@ EXPECTATIONS: Mapping[str, Expectation] = {
     ),
     "events": Expectation(
         "What happened to the prefix tree in this step, in order: a block stored or removed, a page that changed its level.",
-        "a list of mappings with stored, removed or level",
+        "a list of mappings with stored, removed, level or cleared",
         "events: [{stored: [0, 1, 2, 3]}]",
         ("R13.3",),
         {
@@ -208,6 +208,7 @@ EXPECTATIONS: Mapping[str, Expectation] = {
             "group": "Group of the page.",
             "from": "Level that it left.",
             "to": "Level where it is.",
+            "cleared": "true: clear_reusable said in one event that it dropped what it could (policy clear_event: one).",
         },
     ),
     "stats": Expectation(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kvspec.config import Level
 from kvspec.harness.timeline.facts import BatchFact, Facts, Key, PageFact, PoolFact, RequestFact
 from kvspec.harness.timeline.wording import folded
-from kvspec.observation import LevelChanged, Observation, Removed, Stored
+from kvspec.observation import Cleared, LevelChanged, Observation, Removed, Stored
 
 LETTERS = {None: ".", 0: "G", 1: "H", 2: "D"}
 """How the level of a block is written in a row."""
@@ -234,6 +234,8 @@ def _events(now: Observation) -> Iterator[Change]:
     stored = [event.tokens for event in now.events if isinstance(event, Stored)]
     removed = [event.tokens for event in now.events if isinstance(event, Removed)]
     levels = [event for event in now.events if isinstance(event, LevelChanged)]
+    if Cleared() in now.events:
+        yield Change("tree", "cleared")
     for word, blocks in (("stored", stored), ("removed", removed)):
         if blocks:
             longest = max(blocks, key=len)

@@ -1,0 +1,41 @@
+"""Policy ``recency``: what makes a page young in the order of eviction (R10.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvref.state import Page, State, active, blocks_of, locks, owners
+
+
+def renewed(before: State, state: State) -> Iterator[Page]:
+    """The pages, as they now are, that have become young since ``before``, new ones aside."""
+    return _left(before, state) if state.layout.policies.recency == "release" else _used(before, state)
+
+
+def _left(before: State, state: State) -> Iterator[Page]:
+    """``release``: those that have left LOCKED."""
+    for was in active(before.requests):
+        r = state.requests[was.name]
+        had, has = blocks_of(before, was), blocks_of(state, r) if r.active else {}
+        for key in had if has is not had else ():
+            page = state.pages.get(had[key])
+            if page is not None and has.get(key) != page.id and locks(before, was, page) and not owners(state, page):
+                yield page
+
+
+def _used(before: State, state: State) -> Iterator[Page]:
+    """``access``: those that a request has locked, and those that have entered the tree."""
+    found: dict[int, None] = {}
+    for r in active(state.requests):
+        was = before.requests.get(r.name)
+        had = blocks_of(before, was) if was is not None and was.active and was.uid == r.uid else {}
+        has = blocks_of(state, r)
+        found.update(dict.fromkeys(pid for key, pid in has.items() if had.get(key) != pid) if has is not had else {})
+    if state.pages is not before.pages:
+        entered = (p.id for p in state.pages.values() if p.node is not None and _apart(before.pages.get(p.id)))
+        found.update(dict.fromkeys(entered))
+    yield from (state.pages[pid] for pid in found)
+
+
+def _apart(page: Page | None) -> bool:
+    return page is None or page.node is None
