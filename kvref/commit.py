@@ -59,7 +59,7 @@ def commit_block(state: State, name: str, block: int, tokens: tuple[int, ...]) -
     node = child(state, parent, own)
     keys = [(g.index, block, 0) for g in state.layout.attention]
     theirs: dict[Key, Page] = {}
-    if node is None:
+    if node is None or node.gone:
         state, nid = add_node(state, parent, own)
     else:
         nid = node.id
@@ -103,7 +103,7 @@ def finish(state: State, r: Request, *, enter_rest: bool) -> State:
     """
     rest = r.tokens[len(r.path) * state.layout.tpb :]
     parent = r.path[-1] if r.path else None
-    covered = not enters(state, rest) or any(n.tokens[: len(rest)] == rest for n in children(state, parent))
+    covered = not enters(state, rest) or any(n.tokens[: len(rest)] == rest and not n.gone for n in children(state, parent))
     pages = [r.pages[key] for g in state.layout.attention if (key := (g.index, len(r.path), 0)) in r.pages]
     if enter_rest and can_commit(state, r) and rest and not covered and pages:  # nothing can follow it, so it is no link
         state, node = add_node(state, parent, rest)

@@ -40,7 +40,7 @@ def observe(state: State) -> Observation:
         groups=tuple(g.name for g in groups),
         requests={name: request_view(state, r) for name, r in state.requests.items()},
         pages=tuple([page_view(state, p, keep.get(p.id, []), owned.get(p.id, [])) for p in pages]),
-        tree=tuple(TreeBlockView(prefix(state, node)) for node in state.nodes),
+        tree=tuple(TreeBlockView(node.prefix) for node in state.nodes.values() if not node.gone),
         pools={
             (pool[0], served[0].name): PoolView(
                 tuple(g.name for g in served),

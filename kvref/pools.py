@@ -42,9 +42,10 @@ def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]
     missing = [(b, g) for b in range(len(blocks)) for g in groups if b >= len(way) or page_at(state, way[b], g) is None]
     pinned = [p for p in state.pages.values() if p.node in way]
     state = make_room(state, [state.layout.pool_group(level, g) for _, g in missing], pinned)
-    for tokens in blocks[len(way) :]:
-        state, added = add_node(state, way[-1] if way else None, tokens)
-        way.append(added)
+    for block, tokens in enumerate(blocks):
+        if block >= len(way) or state.nodes[way[block]].gone:
+            state, added = add_node(state, way[block - 1] if block else None, tokens)
+            way[block : block + 1] = [added]
     made: dict[PoolGroup, list[tuple[int, Work]]] = {}
     for block, group in missing:
         state, page, fence = new_page(state, (group, block, 0), level, op.priority)

@@ -56,7 +56,8 @@ class Page:
 class Node:
     """A block of the prefix tree (R2.6): its own tokens, at most tpb. A lower ``id`` is older; ``parent`` None at the root.
 
-    ``prefix``: all tokens from the root to its end. ``depth``: the number of blocks above it, its block number.
+    ``prefix``: all tokens from the root to its end. ``depth``: the number of blocks above it, its block number. ``gone``: it has
+    left the tree alone, and is only the way to what is below it, or to what a request commits there (R10.3, policy ``on_drop``).
     """
 
     id: int
@@ -64,6 +65,7 @@ class Node:
     tokens: tuple[int, ...]
     prefix: tuple[int, ...]
     depth: int
+    gone: bool = False
 
 
 @dataclass(frozen=True)

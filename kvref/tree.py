@@ -6,6 +6,7 @@ from kvref.maps import Map
 from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
 from kvref.policies.match import inside_a_block
+from kvref.policies.on_drop import alone
 from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
 from kvref.values import memoised, replace
 from kvref.why import Shorter
@@ -87,9 +88,10 @@ def matches(state: State, tokens: tuple[int, ...]) -> list[Match]:
         if len(node.tokens) < tpb:
             break
         path.append(node.id)
-    candidates: list[Match] = [(tuple(path[:n]), n * tpb) for n in range(len(path), -1, -1)]
+    ends = [n for n in range(len(path), -1, -1) if n == 0 or not state.nodes[path[n - 1]].gone]
+    candidates: list[Match] = [(tuple(path[:n]), n * tpb) for n in ends]
     rest = tokens[len(path) * tpb :]
-    partial = [n for n in children(state, path[-1] if path else None) if common(n.tokens, rest)]
+    partial = [n for n in children(state, path[-1] if path else None) if common(n.tokens, rest) and not n.gone]
     if partial and inside_a_block(state):
         # The longest common beginning; a full block before a partial one; then the older.
         best = min(partial, key=lambda n: (-common(n.tokens, rest), len(n.tokens) < tpb, n.id))
@@ -132,9 +134,12 @@ def covers(state: State, m: Match) -> bool:
 
 
 def add_node(state: State, parent: int | None, tokens: tuple[int, ...]) -> tuple[State, int]:
-    """A new tree block (R13.3: stored)."""
-    state, nid = fresh(state)
-    node = Node(nid, parent, tokens, prefix(state, parent) + tokens, depth(state, parent) + 1)
+    """A new tree block (R13.3: stored), or one that had left the tree alone."""
+    node = child(state, parent, tokens)
+    if node is None:
+        state, nid = fresh(state)
+        node = Node(nid, parent, tokens, prefix(state, parent) + tokens, depth(state, parent) + 1)
+    node, nid = replace(node, gone=False), node.id
     state = replace(state, nodes=state.nodes.set(nid, node))
     return emit(state, Stored(prefix(state, nid))), nid
 
@@ -153,12 +158,16 @@ def enter(state: State, r: Request, page: Page, node: int) -> State:
 def doomed(state: State, page: Page, gone: frozenset[int] = frozenset()) -> tuple[tuple[int, ...], tuple[Page, ...]]:
     """R10.3: the tree blocks and the pages that go with a droppable page when the pages ``gone`` have left before it."""
     assert page.node is not None  # only the tree keeps a droppable page (R2.2)
-    rest = [p for p in state.pages.values() if p.node == page.node and p.id != page.id and p.id not in gone]
-    if rest:
+    if alone(state, page) or others(state, page, gone):
         return (), (page,)
     nodes = below(state, page.node)
     pages = [p for n in nodes for p in sorted(state.pages.values(), key=lambda p: p.group) if p.node == n and p.id != page.id]
     return nodes, (page, *(p for p in pages if p.id not in gone and status(state, p) is PageStatus.DROPPABLE))
+
+
+def others(state: State, page: Page, gone: frozenset[int] = frozenset()) -> bool:
+    """Whether the tree block of a page has others when the pages ``gone`` have left it."""
+    return any(p.node == page.node and p.id != page.id and p.id not in gone for p in state.pages.values())
 
 
 def kept_for(state: State, nodes: tuple[int, ...]) -> tuple[Page, ...]:
@@ -178,8 +187,12 @@ def drop(state: State, page: Page) -> State:
     R3.7: a request whose path goes can commit no more, and lets go of the stale pages that it kept for that.
     """
     nodes, pages = doomed(state, page)
+    if not nodes and not others(state, page):  # policy on_drop: what is below the block stays
+        assert page.node is not None
+        state = emit(state, Removed(prefix(state, page.node)))
+        state = replace(state, nodes=state.nodes.set(page.node, replace(state.nodes[page.node], gone=True)))
     for node in nodes:
-        state = emit(state, Removed(prefix(state, node)))
+        state = state if state.nodes[node].gone else emit(state, Removed(prefix(state, node)))
     for p in pages:
         state = delete(count(state, p.group, drop_pages=1), p)
     for p in state.pages.values():

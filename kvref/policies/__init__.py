@@ -12,6 +12,8 @@ OFFERED: Offer = checked_offer(
         "recency": ("release", "access"),
         "match_renews": (False, True),
         "evict_unit": ("page", "node"),
+        "on_drop": ("subtree", "page_alone"),
+        "on_drop_windowed": ("subtree", "page_alone"),
         "clear_event": ("each", "one"),
     }
 )
