@@ -8,6 +8,7 @@ from typing import TypeVar
 from kvref.copies import start, undo
 from kvref.failure import Failure, NoRoom, Refused
 from kvref.pages import next_part, renew
+from kvref.policies.failed_operation import evicted
 from kvref.state import State
 from kvref.values import replace
 from kvref.why import Reason, Why
@@ -36,7 +37,7 @@ def fits(base: State, request: str, acting: Acting) -> tuple[State, bool]:
     try:
         return attempt(base, acting), True
     except NoRoom as full:
-        return because(base, request, full.reason), False
+        return because(left_behind(base, full), request, full.reason), False
 
 
 def must_fit(base: State, acting: Acting, what: str = "") -> State:
@@ -44,7 +45,12 @@ def must_fit(base: State, acting: Acting, what: str = "") -> State:
     try:
         return attempt(base, acting)
     except NoRoom as full:
-        raise Failure(ErrorKind.OUT_OF_PAGES, what + full.message, base) from None
+        raise Failure(ErrorKind.OUT_OF_PAGES, what + full.message, left_behind(base, full)) from None
+
+
+def left_behind(base: State, full: NoRoom) -> State:
+    """What an operation that does not fit leaves: nothing has happened, but for what policy ``failed_operation`` evicts."""
+    return attempt(base, lambda state: evicted(state, full))
 
 
 def part(state: State, operation: Callable[[State], tuple[State, T]]) -> tuple[State, T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kvref.acting import must_fit
-from kvref.eviction import act, new_plan
+from kvref.eviction import act
 from kvref.failure import invalid, logic
 from kvref.growth import check_ended, check_values, resized
 from kvref.lookup import live, need_active, need_tokens
@@ -13,6 +13,7 @@ from kvref.maps import Map
 from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.pages import behind, follow, let_go, let_go_stale, renew
 from kvref.policies.partial_blocks import enters
+from kvref.policies.room import plan_after
 from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
 from kvref.tree import add_node, child, children, enter, page_at
 from kvref.values import replace
@@ -79,6 +80,7 @@ def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
 
     The own pages count as given up (R3.14). The path's blocks are pinned, like the pages that are about to be locked.
     """
+    before = state
     state = let_go(state, r, [k for k in theirs if k in r.pages])
     r = state.requests[r.name]
     wanted = {k: p for k, p in theirs.items() if not stale(state, r, k)}
@@ -89,7 +91,9 @@ def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
     work = Offload(tuple(p for p in eligible if p.key in wanted))  # no older deferred pages: history does not grow here
     own = [state.pages[pid] for key, pid in r.pages.items() if key[1] == len(r.path)]
     pinned = [*own, *theirs.values(), *(p for p in state.pages.values() if p.node in r.path)]
-    plan, chosen = plan_offload(state, new_plan(state, pinned), work, [state.layout.pool_group(to, p.group) for p, to in moves])
+    plan, chosen = plan_offload(
+        state, plan_after(before, state, pinned), work, [state.layout.pool_group(to, p.group) for p, to in moves]
+    )
     state = bring_up(act(state, plan), moves)
     state = put_request(state, locked)
     after = behind(state.pages[p.id] for p in wanted.values())

@@ -115,19 +115,20 @@ def reserve_all(state: State, plan: Plan, pools: Iterable[PoolGroup]) -> Plan:
     for (level, pool), n in sorted(Counter(pools).items(), key=lambda item: (-item[0][0], item[0][1])):
         roomy = reserve_room(state, plan, (level, pool), n)
         if roomy is None:
-            raise NoRoom(shortage(state, plan, (level, pool), n))
+            raise no_room(state, plan, (level, pool), n)
         plan = roomy
     return plan
 
 
-def shortage(state: State, plan: Plan, pool: PoolGroup, n: int) -> Shortage:
+def no_room(state: State, plan: Plan, pool: PoolGroup, n: int) -> NoRoom:
     """What a plan lacks that needs ``n`` slots more of a pool group than it can have."""
     free = plan.free[pool]
     while grown := first_to_leave(state, plan, pool):
         plan = grown
     gone = plan.pinned.union(plan.at, plan.dropped)
     stuck = sum(p.id not in gone for p in evictable(state, pool))
-    return Shortage(pool[0], state.layout.served(pool)[0].name, n, free, plan.free[pool] - free, stuck)
+    reason = Shortage(pool[0], state.layout.served(pool)[0].name, n, free, plan.free[pool] - free, stuck)
+    return NoRoom(reason, tuple(pid for pid, _ in plan.leaving))
 
 
 def act(state: State, plan: Plan) -> State:
@@ -183,7 +184,7 @@ def evict(state: State, pool: PoolGroup, n: int) -> State:
     while (left := gone(state, plan, pool)) < n:
         grown = first_to_leave(state, plan, pool)
         if grown is None:
-            raise NoRoom(TooFew(pool[0], n, left))
+            raise NoRoom(TooFew(pool[0], n, left), tuple(pid for pid, _ in plan.leaving))
         plan = grown
     return act(state, plan)
 

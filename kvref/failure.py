@@ -21,12 +21,15 @@ class Failure(Exception):
 
 
 class NoRoom(Exception):
-    """A plan that does not fit (R3.14). ``reason``: what was needed and what there was; ``message``: the same for the reader."""
+    """A plan that does not fit (R3.14). ``reason``: what was needed and what there was; ``message``: the same for the reader.
 
-    def __init__(self, reason: Reason) -> None:
+    ``leaving``: the pages, by number and in order, that it had found before it ran out.
+    """
+
+    def __init__(self, reason: Reason, leaving: tuple[int, ...] = ()) -> None:
         """``reason``: what was needed and what there was."""
         super().__init__(str(reason))
-        self.reason, self.message = reason, str(reason)
+        self.reason, self.message, self.leaving = reason, str(reason), leaving
 
 
 class Refused(Exception):

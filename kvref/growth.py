@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvref.acting import fits, must_fit
-from kvref.eviction import act, make_room, new_plan
+from kvref.eviction import act, make_room, reserve_all
 from kvref.failure import invalid, logic
 from kvref.lookup import group_indices, live, need_active, need_blocks
 from kvref.offload import host, move_history, offload, offload_of, plan_offload
 from kvref.pages import add_page, let_go, let_go_stale, renew, unkept_stale, unlock, write_history, write_of
+from kvref.policies.room import plan_after
 from kvref.state import Key, Page, Request, State, batch_of, mapped, put_request, stale
 from kvref.values import replace
 from kvspec import ops
@@ -81,7 +82,7 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None,
 
     new = keys_of(state, r, range(state.layout.blocks(old.capacity), state.layout.blocks(r.capacity)))
     work = offload_of(state, r, range(old.history // tpb, r.history // tpb))
-    plan = new_plan(state, (*mapped(state, r).values(), *pinned))
+    plan = plan_after(before, state, (*mapped(state, r).values(), *pinned))
     plan, chosen = plan_offload(state, plan, work, [state.layout.pool_group(Level.GPU, key[0]) for key in new])
     # R3.14: a block that goes stale as it completes, and that this operation evicts, goes with its payload.
     state = write_history(state, r, old.history, r.history, plan.at.keys() - plan.dropped)
@@ -148,9 +149,10 @@ def set_beam_width(state: State, op: ops.SetBeamWidth) -> tuple[State, bool]:
     wide = replace(r, width=op.width, beams=True)
     new = [k for k in keys_of(state, wide, range(state.layout.blocks(r.capacity))) if k not in r.pages]
 
-    def acting(s: State) -> State:
-        s = let_go_stale(put_request(s, wide), wide)
-        s = make_room(s, [s.layout.pool_group(Level.GPU, key[0]) for key in new], mapped(s, r).values())
+    def acting(before: State) -> State:
+        s = let_go_stale(put_request(before, wide), wide)
+        plan = plan_after(before, s, mapped(s, r).values())
+        s = act(s, reserve_all(s, plan, [s.layout.pool_group(Level.GPU, key[0]) for key in new]))
         for key in new:
             s = add_page(s, r, key)
         return s

@@ -14,6 +14,8 @@ OFFERED: Offer = checked_offer(
         "evict_unit": ("page", "node"),
         "on_drop": ("subtree", "page_alone"),
         "on_drop_windowed": ("subtree", "page_alone"),
+        "room": ("counts", "not_counted"),
+        "failed_operation": ("evicts_nothing", "may_have_evicted"),
         "clear_event": ("each", "one"),
     }
 )
