@@ -98,7 +98,6 @@ EXTENSIONS: Mapping[str, Extension] = MappingProxyType(
                 "set_beam_width",
                 lambda s: any(getattr(step.op, "prompt_length", None) is not None for step in s.steps),
             ),
-            _extension("policies", "a policy that the scenario asks for", "", lambda s: bool(s.manager.policy.asked)),
             _extension("counters", "counters of moved and dropped pages", "stats"),
             _extension(
                 "misuse", "calls that are wrong, and how they are refused", "", lambda s: any(x.raises in MISUSE for x in s.steps)

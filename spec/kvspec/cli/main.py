@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "show": "kvspec.cli.show:show",
     "explain": "kvspec.cli.explain:explain",
     "rules": "kvspec.cli.rules:rules",
+    "profiles": "kvspec.cli.profiles:profiles",
     "new": "kvspec.cli.new:new",
     "record": "kvspec.cli.record:record",
     "fmt": "kvspec.cli.fmt:fmt",

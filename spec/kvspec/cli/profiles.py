@@ -1,10 +1,14 @@
-"""What the scenarios of a run need, by profile, and how much of each profile passed."""
+"""``kvspec profiles``, and what the scenarios of a run need, by profile, and how much of each profile passed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from kvspec.cli.choosing import chosen_scenarios
 from kvspec.cli.refusing import found_system, refuse
 from kvspec.profiles import EXTENSIONS, ProfileError, needs, profile, said_needs, title
 from kvspec.scenario import Scenario
@@ -19,6 +23,39 @@ def of_its_policies(scenarios: Sequence[Scenario], system: str) -> list[Scenario
 
     factory = found_system(system)
     return [one for one in scenarios if not lacking_policies(one, factory)]
+
+
+def profiles(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders of scenarios; the suite if left out.")] = None,
+    against: Annotated[str, typer.Option(help="The reference, which says where blocks are partly full.")] = "kvref",
+    asks_more: Annotated[
+        bool, typer.Option("--asks-more", help="Name the scenarios that would hold without something that they ask for.")
+    ] = False,
+) -> None:
+    """Count the scenarios of each profile: how many need the prefix cache alone, and how many one extension and nothing else."""
+    from kvspec.harness.report import path_text
+    from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
+
+    scenarios = chosen_scenarios(paths, None, DEFAULT_MAX_POOL_BYTES)
+    if asks_more:
+        from kvspec.audit.asking import asks_more as could_do_without
+        from kvspec.harness.replay import Named
+
+        reference = Named(against, found_system(against))
+        found = [(one, less) for one in scenarios if (less := could_do_without(one, reference))]
+        for one, less in found:
+            typer.echo(f"{path_text(one.position.path)}:{one.position.line}  {one.name}\n  holds without: {', '.join(less)}")
+        typer.echo(f"{len(found)} of {len(scenarios)} scenarios would hold with less; would they still show what they are for?")
+        return
+    counts: dict[frozenset[str], int] = {}
+    for need in needed(scenarios, against, frozenset(EXTENSIONS) - {"partial"}):
+        counts[need] = counts.get(need, 0) + 1
+    order = [frozenset[str](), *(frozenset({name}) for name in EXTENSIONS)]
+    width = max(len(title(need)) for need in order)
+    for need in order:
+        alone, with_it = counts.get(need, 0), sum(count for other, count in counts.items() if need <= other)
+        typer.echo(f"{title(need):{width}}  {alone:4d}" + (f"  and {with_it - alone} that need more besides" if need else ""))
+    typer.echo(f"{len(scenarios)} scenarios")
 
 
 def of_profile(scenarios: Sequence[Scenario], text: str, against: str) -> list[Scenario]:
