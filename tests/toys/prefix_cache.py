@@ -191,6 +191,37 @@ class PrefixCache:
             if block.prefix is not None:
                 self._drop(block)
 
+    def put(self, tokens: Tokens, priority: int, groups: Iterable[int]) -> None:
+        """Put whole blocks into the table, for some groups, as if a sequence had left them there."""
+        self._tick()
+        places = range(len(tokens) // self.size)
+        spared = [block for place in places for block in self._row(tokens, place) if block is not None]
+        self._all_or_nothing(lambda: self._put(tokens, priority, list(groups), places, spared))
+
+    def evict(self, pool: int, count: int) -> None:
+        """Drop the first blocks of a pool that nobody uses."""
+        self._tick()
+        if count < 1:
+            raise Wrong("how many?")
+        if count > len(self.unused(pool)):
+            raise Full
+        wanted = len(self.free[pool]) + count
+        while len(self.free[pool]) < wanted:
+            self._drop(self.unused(pool)[0])
+
+    def take(self, pool: int, count: int | None) -> list[int]:
+        """Take free slots, all if no number is given."""
+        self._tick()
+        number = len(self.free[pool]) if count is None else count
+        if number > len(self.free[pool]):
+            raise Full
+        return [self.free[pool].pop() for _ in range(number)]
+
+    def give(self, pool: int, slots: list[int]) -> None:
+        """Give slots back."""
+        self._tick()
+        self.free[pool] += slots
+
     # -- room ---------------------------------------------------------------------------------------------
 
     def _lengths(self, one: Sequence, capacity: int, history: int, spared: Iterable[Block] = ()) -> None:
@@ -212,15 +243,38 @@ class PrefixCache:
                 row.append(None if behind else self._new(one, number, place, spared))
         one.capacity, one.history = capacity, history
 
+    def _put(self, tokens: Tokens, priority: int, groups: list[int], places: range, spared: list[Block]) -> None:
+        for pool in range(len(self.free)):
+            missing = [
+                (number, place)
+                for place in places
+                for number in groups
+                if self.groups[number].pool == pool and self._row(tokens, place)[number] is None
+            ]
+            self._make_room(pool, len(missing), spared)
+        for place in places:
+            key = self._key(tokens, place)
+            if key not in self.table:
+                self.log.append(("stored", key))
+            row = self.table.setdefault(key, [None] * len(self.groups))
+            for number in groups:
+                if row[number] is None:
+                    self.births += 1
+                    slot = self.free[self.groups[number].pool].pop()
+                    row[number] = Block(number, slot, place, priority, self.births, self.now, prefix=key)
+
     def _new(self, one: Sequence, number: int, place: int, spared: Iterable[Block]) -> Block:
         pool = self.groups[number].pool
-        while not self.free[pool]:
+        self._make_room(pool, 1, spared)
+        self.births += 1
+        return Block(number, self.free[pool].pop(), place, one.priority, self.births, self.now, users={one.name})
+
+    def _make_room(self, pool: int, count: int, spared: Iterable[Block]) -> None:
+        while len(self.free[pool]) < count:
             victim = next((block for block in self.unused(pool) if block not in spared), None)
             if victim is None:
                 raise Full
             self._drop(victim)
-        self.births += 1
-        return Block(number, self.free[pool].pop(), place, one.priority, self.births, self.now, users={one.name})
 
     def unused(self, pool: int | None, waited_for: bool = False) -> list[Block]:
         """What may be evicted, in the order in which it is; with what sequences wait for, or keep, if that is asked for."""

@@ -15,7 +15,6 @@ from kvspec.config import ManagerConfig
 from kvspec.harness.policies import with_policies
 from kvspec.harness.systems import Factory, capabilities, lacking
 from kvspec.ops import VERBS
-from kvspec.policies import Policies
 from kvspec.profiles import EXTENSIONS, MISUSE, PREFIX_VERBS, said_needs, title
 from kvspec.scenario import UNSET, Expect, Position, Scenario, Step
 from kvspec.system import Outcome, Setup, System
@@ -72,8 +71,7 @@ class Able:
         asked = Scenario("lifecycle", (), (), (), manager, (), steps, _NOWHERE, 0)
         settled = replace(asked, manager=with_policies(manager, self.factories[0]))
         found = [reason for factory in self.factories for reason in lacking(settled, factory)]
-        if self.allowed is not None:  # of a policy it is not the lifecycle that asks
-            asked = replace(asked, manager=manager.model_copy(update={"policy": Policies()}))
+        if self.allowed is not None:
             found += [f"{name} in {title(self.allowed)}" for name in EXTENSIONS if name in said_needs(asked) - self.allowed]
         return tuple(dict.fromkeys(found))
 
