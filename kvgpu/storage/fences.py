@@ -20,6 +20,10 @@ from kvgpu.runs import Int32
 
 EMPTY = 0
 """The number of the fence that waits for nothing."""
+FEWEST, MOST = 1 << 10, 1 << 14
+"""So many new fences, by how much there is to look through, are made before those are forgotten that nothing names."""
+LOOK = 64
+"""Numbers that may be looked through for each new fence: that takes a tenth of the time of making one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +83,7 @@ class FenceTable:
         self._roots: list[Int32] = []
         self._passed = np.ones(256, dtype=np.bool_)
         self._waiting: set[int] = set()
-        self._collect_at = 1024
+        self._collect_at = FEWEST
         self._counter = 0
         self._beside: dict[str, Stream] = {}
 
@@ -218,16 +222,21 @@ class FenceTable:
         """Forget the fences that no registered array names, if there are many. Not while an operation runs."""
         if len(self._fences) - len(self._spare) <= self._collect_at:
             return
-        used = {EMPTY}
+        named = np.zeros(len(self._fences), dtype=np.bool_)
+        named[EMPTY] = True
         for root in self._roots:
-            used.update(np.unique(root).tolist())
-        for number, fence in enumerate(self._fences):
-            if fence is not None and number not in used:
+            if root.size:  # few fences have many numbers side by side: the last of each run is enough, and quickly found
+                named[root[:-1][root[:-1] != root[1:]]] = True
+                named[root[-1]] = True
+        for number in np.flatnonzero(~named).tolist():
+            if self._fences[number] is not None:
                 self._fences[number] = None
                 self._passed[number] = True
                 self._waiting.discard(number)
                 self._spare.append(number)
-        self._collect_at = max(1024, 2 * len(used))
+        used = len(self._fences) - len(self._spare)
+        room = sum(root.size for root in self._roots) // LOOK
+        self._collect_at = used + max(used, min(max(room, FEWEST), MOST))
 
     def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None, *, where: str | None = None) -> None:
         """Order ``stream`` after points. ``site``, ``where``: see ``Wait``."""
