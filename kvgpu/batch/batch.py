@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvgpu.batch.batch_lengths import batch_lengths
+from kvgpu.batch.batch_lengths import by_row, check_lengths, other_rows
 from kvgpu.batch.export import ExportedArray
 from kvgpu.batch.publication import publication
 from kvgpu.batch.tables import Tables
@@ -16,6 +16,7 @@ from kvgpu.requests.request import Request
 from kvgpu.requests.row_entries import RequestEntries, RowEntries
 from kvgpu.storage.fences import Point
 from kvgpu.upload.table_layout import TableLayout
+from kvspec.observation import RequestStatus
 
 NEVER = -2
 """What a row that was never published has published. The others have the version of their member: no two requests share one."""
@@ -166,11 +167,14 @@ class Batch:
 
         ``members``: or the stream of an active member.
         """
-        streams = {stream.name: stream}
-        for member in self._members if members else ():
-            if member is not None and member.active and member.stream is not None:
-                streams[member.stream.name] = member.stream
+        streams = {stream.name: stream} | (self._streams() if members else {})
         self._manager.inside.refuse_capture(f"{what} of batch {self.name!r}", streams.values())
+
+    def _streams(self) -> dict[str, Stream]:
+        """The streams of the active members, by name."""
+        active = RequestStatus.ACTIVE
+        streams = [member.stream for member in self._members if member is not None and member.status is active]
+        return {stream.name: stream for stream in streams if stream is not None}
 
     # ---- publication (R8.3-R8.7) --------------------------------------------------------------------------------------
 
@@ -180,10 +184,11 @@ class Batch:
             return self._dirty_rows()
 
     def _dirty_rows(self) -> tuple[int, ...]:
-        return tuple(row for row, member in enumerate(self._members) if self._shows(member) != self._written[row])
-
-    def _shows(self, member: Request | None) -> int:
-        return EMPTY if member is None else member.version
+        # Asked for each row several times an iteration: no calls.
+        now = [EMPTY if member is None else member.version for member in self._members]
+        if now == self._written:
+            return ()
+        return tuple(row for row, (version, written) in enumerate(zip(now, self._written, strict=True)) if version != written)
 
     def publish(self, stream: Stream) -> tuple[int, ...]:
         """Write the dirty rows into the tables, on ``stream``, and return their numbers, ascending (R8.4).
@@ -198,18 +203,23 @@ class Batch:
         with self._manager.exclusive():
             self._must_be_open()
             self.refuse_capture("publish", stream)
-            for member in self._members:
-                if member is not None:
-                    self._must_fit(member)
-            self._manager.inside.retry_deferred(member for member in self._members if member is not None)
-            rows = self._dirty_rows()
-            if rows:
-                self._upload(stream, rows)
-            elif self.tables.published is not None:
-                self._manager.inside.wait(
-                    stream, (self.tables.published,), "R8.4 nothing dirty: the stream follows the last publication"
-                )
-            return rows
+            return self._publish(stream)
+
+    def _publish(self, stream: Stream) -> tuple[int, ...]:
+        limit = self._tokens
+        for member in self._members:
+            if member is not None and member.capacity > limit:
+                self._must_fit(member)
+        deferred = [member for member in self._members if member is not None and member.maybe_deferred]
+        self._manager.inside.retry_deferred(deferred)
+        rows = self._dirty_rows()
+        if rows:
+            self._upload(stream, rows)
+        elif self.tables.published is not None:
+            self._manager.inside.wait(
+                stream, (self.tables.published,), "R8.4 nothing dirty: the stream follows the last publication"
+            )
+        return rows
 
     def wait_ready(self, stream: Stream) -> None:
         """Order ``stream`` after the last publication, so that work on it may read the tables (R8.7).
@@ -283,9 +293,7 @@ class Batch:
             self.refuse_capture("record_read", stream, members=True)
             reads = manager.inside.record(stream, "R7.7 record_read: the reads of the tables so far")
             self.tables.note_reads(reads)
-            active = [member for member in self._members if member is not None and member.active]
-            streams = {member.stream.name: member.stream for member in active if member.stream is not None}
-            for each in streams.values():
+            for each in self._streams().values():
                 manager.inside.wait(each, (reads,), "R7.7 record_read: the stream of an active member")
             if self._table_reads is None:  # a batch of which nobody records reads pays nothing for them
                 self._table_reads = manager.inside.table_reads(self.groups, self._entries)
@@ -308,22 +316,37 @@ class Batch:
         with manager.exclusive():
             self._must_be_open()
             self.refuse_capture("resize", stream, members=True)
-            lengths = batch_lengths(self.name, self._members, self._tokens, capacities, histories)
-            results: list[bool | None] = []
+            capacities = by_row(self.name, self.rows, "capacities", capacities)
+            histories = by_row(self.name, self.rows, "histories", histories)
+            others = other_rows(self._members, self._tokens, capacities, histories)
+            wanted = [(row, self._members[row], (capacities[row], histories[row])) for row in others]
+            check_lengths(self.name, wanted, self._tokens)
+            results: list[bool | None] = [True] * self.rows
             refused: CopyFailed | None = None
-            for member, (capacity, history) in zip(self._members, lengths, strict=True):
+            done = 0
+            for row, member, lengths in wanted:
+                self._set_lengths(slice(done, row), capacities, histories)
+                done, results[row] = row + 1, None
                 if member is None or not member.active:
-                    results.append(None)
                     continue
                 try:
-                    results.append(manager.resize(member, capacity, history))
+                    results[row] = manager.inside.resize(member, *lengths)
                 except CopyFailed as error:
-                    results.append(None)
                     refused = refused or error
-            self.publish(stream)
+            self._set_lengths(slice(done, self.rows), capacities, histories)
+            self._publish(stream)
             if refused is not None:
                 raise refused
             return tuple(results)
+
+    def _set_lengths(self, rows: slice, capacities: Sequence[int | None], histories: Sequence[int | None]) -> None:
+        """Set the lengths of members of which nothing else changes."""
+        for member, capacity, history in zip(self._members[rows], capacities[rows], histories[rows], strict=True):
+            assert member is not None
+            if capacity is not None:
+                member.capacity = capacity
+            if history is not None:
+                member.history = history
 
     # ---- for observers -----------------------------------------------------------------------------------------------
 

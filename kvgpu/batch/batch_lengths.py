@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kvgpu.errors import InvalidArgument, LogicError
 from kvgpu.requests.request import Request
+from kvspec.observation import Phase, RequestStatus
 
 Lengths = tuple[int | None, int | None]
 """Capacity and history to be, ``None`` for what is kept."""
 
 
-def batch_lengths(
-    batch: str,
-    members: Sequence[Request | None],
-    limit: int,
-    capacities: Sequence[int | None] | None,
-    histories: Sequence[int | None] | None,
-) -> list[Lengths]:
-    """The lengths by row, checked. ``limit``: the most tokens of a row.
+def by_row(batch: str, rows: int, what: str, values: Sequence[int | None] | None) -> Sequence[int | None]:
+    """The given lengths, or none for each row. ``InvalidArgument`` if they are not as many as rows."""
+    if values is None:
+        return (None,) * rows
+    if len(values) != rows:
+        raise InvalidArgument(f"batch {batch!r} has {rows} rows, but {what} has {len(values)} entries (R8.9)")
+    return values
+
+
+def other_rows(
+    members: Sequence[Request | None], limit: int, capacities: Sequence[int | None], histories: Sequence[int | None]
+) -> list[int]:
+    """The rows of which more than the lengths of a member may change, or that may be refused, ascending: few in a decode step.
+
+    Of the others no check fails, and a resize sets the lengths (``Request.steady``). ``limit``: the most tokens of a row.
+    """
+    # Asked for every row of every iteration: no calls, no properties, nothing is made.
+    active, decode = RequestStatus.ACTIVE, Phase.DECODE
+    found = []
+    for row, (member, capacity, history) in enumerate(zip(members, capacities, histories, strict=True)):
+        if member is not None and member.status is active and not member.ended:
+            had, was = member.capacity, member.history
+            room = had if capacity is None else capacity
+            now = was if history is None else history
+            least, most, first, last = member.steady
+            if (
+                least <= had <= most
+                and least <= room <= most
+                and first <= was <= now <= last
+                and now <= had
+                and now <= room <= limit
+                and not (member.maybe_deferred and member.phase is decode)
+            ):
+                continue
+        found.append(row)
+    return found
+
+
+def check_lengths(batch: str, rows: Iterable[tuple[int, Request | None, Lengths]], limit: int) -> None:
+    """Check the lengths that rows are to have: number, member, lengths. ``limit``: the most tokens of a row.
 
     Raises ``InvalidArgument`` for values that can never be right, in any row, then ``LogicError`` for those that the state of a
     member does not allow.
     """
-    rows = len(members)
-    for what, values in (("capacities", capacities), ("histories", histories)):
-        if values is not None and len(values) != rows:
-            raise InvalidArgument(f"batch {batch!r} has {rows} rows, but {what} has {len(values)} entries (R8.9)")
-    nothing = (None,) * rows
-    lengths = list(zip(capacities or nothing, histories or nothing, strict=True))
-    for row, (member, wanted) in enumerate(zip(members, lengths, strict=True)):
-        _possible(f"row {row} of batch {batch!r}", member, wanted, limit)
-    for row, (member, wanted) in enumerate(zip(members, lengths, strict=True)):
+    every = [(f"row {row} of batch {batch!r}", member, wanted) for row, member, wanted in rows]
+    for where, member, wanted in every:
+        _possible(where, member, wanted, limit)
+    for where, member, wanted in every:
         if member is not None and wanted != (None, None):
-            _allowed(f"row {row} of batch {batch!r}", member, wanted)
-    return lengths
+            _allowed(where, member, wanted)
 
 
 def _possible(where: str, member: Request | None, wanted: Lengths, limit: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from kvgpu.operations.state import Core, Scope, WriteTarget
 from kvgpu.operations.transaction import Transaction
 from kvgpu.operations.tree_changes import release_kept, released_work
 from kvgpu.requests.group_blocks import GroupBlocks
-from kvgpu.requests.request import Request
+from kvgpu.requests.request import Request, Steady
 from kvgpu.runs import Int32
 from kvgpu.storage.fences import EMPTY, Point
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
@@ -134,13 +135,27 @@ def resize(core: Core, request: Request, capacity: int, history: int) -> bool:
 
 def _only_lengths(core: Core, request: Request, capacity: int, history: int) -> bool:
     """Whether no block comes or goes, becomes complete history or stale, and none is to be retried: most decode steps."""
-    size = request.tokens_per_block
-    return (
-        -(-capacity // size) == request.blocks
-        and history // size == request.history_blocks
-        and not (request.maybe_deferred and request.decoding)
-        and all(group.stale(history, size) == group.stale(request.history, size) for group in core.layout.groups)
-    )
+    if request.maybe_deferred and request.decoding:
+        return False
+    if not (_within(request.steady, request.capacity, request.history)):
+        request.steady = steady_lengths(core, request)
+    return _within(request.steady, capacity, history)
+
+
+def _within(steady: Steady, capacity: int, history: int) -> bool:
+    least, most, first, last = steady
+    return least <= capacity <= most and first <= history <= last
+
+
+def steady_lengths(core: Core, request: Request) -> Steady:
+    """Between which lengths no block comes or goes, becomes complete history or stale: see ``Steady``."""
+    size, blocks, now = request.tokens_per_block, request.blocks, request.history
+    last = now - now % size + size - 1
+    for group in core.layout.groups:
+        stale = group.stale(now, size)
+        if group.stale(last, size) != stale:  # stale blocks grow with the history: find the last before they do
+            last = now - 1 + bisect_left(range(now, last), True, key=lambda history: group.stale(history, size) != stale)
+    return Steady((blocks - 1) * size + 1 if blocks else 0, blocks * size, now, last)
 
 
 def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) -> None:

@@ -49,6 +49,15 @@ class Inside:
             for request in found:
                 growth.retry_deferred(self._core, scope, request)
 
+    def resize(self, request: Request, capacity: int | None, history: int | None) -> bool:
+        """Set the lengths of an active request, ``None`` for what is kept; they were checked (R3.6)."""
+        return growth.resize(
+            self._core,
+            request,
+            request.capacity if capacity is None else capacity,
+            request.history if history is None else history,
+        )
+
     def give_back(self, request: Request, capacity: int) -> None:
         """Shrink an active request to a capacity, not below its history, and do nothing else (R11.5)."""
         growth.give_back(self._core, request, max(capacity, request.history))

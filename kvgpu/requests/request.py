@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,6 +32,21 @@ class Membership(Protocol):
     def member_closed(self, request: Request) -> None:
         """The request was closed, and the manager has taken it out already (R8.2)."""
         ...
+
+
+class Steady(NamedTuple):
+    """Lengths between which a request may go to and fro, and no block comes or goes, becomes complete history or stale.
+
+    Capacities from ``least`` to ``most``, histories from ``first`` to ``last``, all of them included.
+    """
+
+    least: int
+    most: int
+    first: int
+    last: int
+
+
+UNKNOWN = Steady(0, -1, 0, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +112,7 @@ class Request:
     resumed: bool = False
     partial: bool = False
     maybe_deferred: bool = False
+    steady: Steady = UNKNOWN
     closed_with: int | None = None
     groups: list[GroupBlocks] = field(init=False)
     tracker: EntriesTracker = field(init=False)

@@ -319,8 +319,11 @@ def _shorter(old: Any) -> Any:
     return stale
 
 
-def _older_version(old: Any) -> Any:
-    return lambda self, member: min(old(self, member), 0)
+def _members_alone(old: Any) -> Any:
+    def dirty_rows(self: Any) -> Any:
+        return tuple(row for row in old(self) if self._written[row] < 0 or self._members[row] is None)
+
+    return dirty_rows
 
 
 def _held_is_dropped(old: Any) -> Any:
@@ -465,7 +468,7 @@ GUARDS: tuple[Break, ...] = (
     (
         "R8.3 a newer version makes no row dirty",
         "R8.3",
-        on(Batch._shows, _older_version),
+        on(Batch._dirty_rows, _members_alone),
     ),
     ("R8.4 the first dirty row alone is published", "R8.4", on(Batch._upload, _first_row_published)),
     ("R8.4 a row is taken for what its member showed last", "R8.4", on(EntriesTracker.show, _member_is_believed)),
