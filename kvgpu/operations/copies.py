@@ -86,6 +86,8 @@ class Copies:
         ready = self._move(numbers, target_key, slots, more_owners)
         self._moved.append((numbers, was, ready))
         committed = numbers[read(pages.node, numbers) != NO_NODE]
+        if not committed.size:
+            return
         for page in committed[np.lexsort((pages.group[committed], pages.block[committed]))].tolist():  # R13.3
             tokens = journal.core.tree.node(int(pages.node[page])).prefix()
             journal.events.append(TreeEvent("level", tokens, int(pages.group[page]), source_level, target_key[0]))
@@ -142,12 +144,11 @@ class Copies:
         core, fences = self._journal.core, self._journal.core.fences
         direction = _direction(source, target)
         refusal = core.faults.check(direction)
-        text = f"{LEVEL_NAMES[source.key[0]]} to {LEVEL_NAMES[target.key[0]]}, pool group {target.key[1]}, {len(numbers)} pages"
         if refusal is not None and not refusal.queued:
-            raise CopyFailed(f"copy refused: {text}; nothing has changed, call again")
+            raise CopyFailed(f"copy refused: {_text(source, target, numbers)}; nothing has changed, call again")
         for pool in (source, target):
             if pool.file is not None and (problem := pool.file.problem()) is not None:
-                raise CopyFailed(f"copy refused: {text}: {problem}")
+                raise CopyFailed(f"copy refused: {_text(source, target, numbers)}: {problem}")
         waits = [
             Wait(fences.points(read(core.pages.ready, numbers)), "R7.1 readiness of a copied page"),
             source_fence,
@@ -163,11 +164,12 @@ class Copies:
                 Side(source_slots[made], source), Side(target_slots[made], target), waits, f"copy {direction or 'down or up'}"
             )
         except DeviceError as error:
-            raise CopyFailed(f"copy refused: {text}: {error}") from error
+            raise CopyFailed(f"copy refused: {_text(source, target, numbers)}: {error}") from error
         self._submissions.append(
             Submission(numbers, source, source_slots, target, target_slots, target_slots[made], done, direction)
         )
         if refusal is not None:
+            text = _text(source, target, numbers)
             raise CopyFailed(f"copy refused after its work was queued: {text}; nothing has changed but readiness, call again")
         self._journal.put_slots(target, "fence", target_slots, EMPTY)
         self._journal.take_over_readers(target, target_slots)
@@ -301,6 +303,10 @@ class Copies:
     def _let_go(self) -> None:
         for saved in self._saved:
             saved.buffer.kept = False
+
+
+def _text(source: SlotPool, target: SlotPool, numbers: Int32) -> str:
+    return f"{LEVEL_NAMES[source.key[0]]} to {LEVEL_NAMES[target.key[0]]}, pool group {target.key[1]}, {len(numbers)} pages"
 
 
 def _direction(source: SlotPool, target: SlotPool) -> Direction | None:

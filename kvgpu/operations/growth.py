@@ -42,7 +42,7 @@ def take_out(tx: Transaction, request: Request, group: int, where: Where, keep: 
 
 def grow_blocks(request: Request, group: int, first: int, end: int, stale: tuple[int, int]) -> tuple[Int32, Int32]:
     """(beam rows, blocks) of new pages for blocks ``first..end-1``, without the stale ones (R3.6, R3.12)."""
-    if request.ssm[group]:
+    if request.ssm[group] or first >= end:
         return NONE, NONE
     blocks = np.arange(first, end, dtype=np.int32)
     blocks = blocks[(blocks < stale[0]) | (blocks >= stale[1])]
@@ -219,8 +219,10 @@ def _give_up(tx: Transaction, request: Request, stale: list[tuple[int, int]], ol
     for group, blocks in enumerate(request.groups):
         if request.ssm[group]:
             continue
-        there = np.arange(blocks.locked.shape[1])
-        leave = np.concatenate([there[slice(*stale[group])], there[new_blocks:old_blocks]])
+        columns, (first, end) = blocks.locked.shape[1], stale[group]
+        if first == end and new_blocks >= old_blocks:
+            continue
+        leave = np.concatenate([np.arange(first, min(end, columns)), np.arange(new_blocks, min(old_blocks, columns))])
         rows, found = np.nonzero(blocks.locked[:, leave])
         if not rows.size:
             continue

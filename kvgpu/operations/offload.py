@@ -20,7 +20,9 @@ Found = list[tuple[Int32, dict[SlotKey, Int32]]]
 
 def joined(parts: Sequence[Int32]) -> Int32:
     """One array of several, which may be none."""
-    return np.concatenate(parts) if parts else NONE
+    if len(parts) < 2:
+        return parts[0] if parts else NONE
+    return np.concatenate(parts)
 
 
 def eligible_pages(core: Core, request: Request, first: int, end: int) -> Int32:
@@ -71,8 +73,9 @@ def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) 
     keys = sorted({key for _, slots in found for key in slots})
     left = {key: joined([slots[key] for _, slots in found if key in slots]) for key in keys}
     sources = core.pool_group[read(core.pages.group, numbers), 0]
-    for source in distinct(sources):
-        part = numbers[sources == source]
+    found_sources = distinct(sources)
+    for source in found_sources:
+        part = numbers if len(found_sources) == 1 else numbers[sources == source]
         key = (Level.HOST, int(core.pool_group[core.pages.group[part[0]], Level.HOST]))
         slots, left[key] = left[key][: len(part)], left[key][len(part) :]
         tx.copies.move(part, key, slots, more_owners)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kvgpu.config import Layout, SlotKey
 from kvgpu.device.api import Device, Stream
 from kvgpu.requests.request import Request
-from kvgpu.runs import Int32, distinct, read
+from kvgpu.runs import SHORT, Int32, distinct, read
 from kvgpu.storage.copier import Copier
 from kvgpu.storage.counters import Counters
 from kvgpu.storage.eviction import EvictionQueue
@@ -118,6 +118,13 @@ class Core:
         """Pages by where they are, in order of level, then pool group."""
         if not numbers.size:
             return
+        if len(numbers) <= SHORT:
+            of_groups = self.layout.groups
+            held = zip(self.pages.level[numbers].tolist(), self.pages.group[numbers].tolist(), strict=True)
+            keys = [(level, of_groups[group].pool_groups[level]) for level, group in held]
+            for each in sorted(set(keys)):
+                yield each, numbers if keys.count(each) == len(keys) else numbers[[key == each for key in keys]]
+            return
         levels = self.pages.level[numbers].astype(np.int32)
         keys = levels * self.pool_group.shape[0] + self.pool_group[self.pages.group[numbers], levels]
         found = distinct(keys)
@@ -140,10 +147,19 @@ class Core:
     def owners(self, numbers: Int32) -> list[Request]:
         """The active requests that have any of these pages locked (R2.3), oldest first."""
         pages = self.pages
-        locked = numbers[read(pages.locks, numbers) > 0]
-        alone = read(pages.users, locked) == 1
-        found = set(distinct(read(pages.user, locked[alone])))
-        for page in locked[~alone].tolist():
+        if len(numbers) <= SHORT:
+            columns = (pages.locks[numbers].tolist(), pages.users[numbers].tolist(), pages.user[numbers].tolist())
+            locked_by = [
+                (page, users, user) for page, locks, users, user in zip(numbers.tolist(), *columns, strict=True) if locks
+            ]
+            found = {user for _, users, user in locked_by if users == 1}
+            several = [page for page, users, _ in locked_by if users > 1]
+        else:
+            locked = numbers[read(pages.locks, numbers) > 0]
+            alone = read(pages.users, locked) == 1
+            found = set(distinct(read(pages.user, locked[alone])))
+            several = locked[~alone].tolist()
+        for page in several:
             found.update(uid for uid in pages.shared[page] if uid not in found and self.has_locked(self.by_uid[uid], page))
         return [self.by_uid[uid] for uid in sorted(found)]
 

@@ -16,7 +16,7 @@ from kvgpu.operations.recorded_reads import OF_SLOT
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Membership, Request
 from kvgpu.requests.row_entries import ChangedBlocks, RequestEntries
-from kvgpu.runs import Int32
+from kvgpu.runs import SHORT, Int32
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pools import SlotPool
 
@@ -71,6 +71,8 @@ class TableReads:
     def not_noted(self, pool: SlotPool, slots: Int32) -> list[tuple[npt.NDArray[np.intp], list[Point]]]:
         """The reads that concern slots of a pool and are not noted at them: where in ``slots`` these stand, and the reads."""
         first = self._first[slots + self._starts[pool.key]]
+        if len(first) <= SHORT and not any(NOT_NAMED < number <= self._count for number in first.tolist()):
+            return []
         behind = np.flatnonzero((first != NOT_NAMED) & (first <= self._count))
         if not behind.size:
             return []

@@ -81,7 +81,8 @@ class GroupBlocks:
         """
         mine = blocks < self.page.shape[1]
         mine[mine] = self.locked[0, blocks[mine]] & (self.page[0, blocks[mine]] == numbers[mine])
-        blocks, slots, was = blocks[mine], slots[mine], was[mine]
+        if not mine.all():
+            blocks, slots, was = blocks[mine], slots[mine], was[mine]
         if not blocks.size:
             return
         self._tracker.forget(self._number)

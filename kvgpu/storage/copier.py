@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.config import PoolGroup
+from kvgpu.config import PoolGroup, SlotKey
 from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
 from kvgpu.runs import Int32
 from kvgpu.storage.copy_kernels import COPY_PAGES, THREADS, blocks_for, descriptor_bytes, fill_descriptor, segment_words
@@ -136,6 +136,7 @@ class Copier:
         self._fences = fences
         self._faults = faults
         self._lanes: list[Lane] = []
+        self._segments: dict[tuple[SlotKey | None, SlotKey | None], tuple[npt.NDArray[np.int64], int]] = {}
         self.buffers = Buffers(device)
 
     def lane(self, after: Mapping[str, int]) -> Lane:
@@ -215,7 +216,7 @@ class Copier:
         self._device.host_task(stream, task, lambda: source.accesses(False) + target.accesses(True), site)
 
     def _launch(self, stream: Stream, source: Side, target: Side, used: list[Buffer], site: str) -> None:
-        segments = segment_words(source.spec, target.spec)
+        segments, nbytes = self._segments_between(source, target)
         pages = len(source.slots)
         descriptor = self.buffers.take(descriptor_bytes(pages, len(segments)))
         fill_descriptor(descriptor.memory.host_array(), segments, source.slots, target.slots)
@@ -223,12 +224,21 @@ class Copier:
         self._device.launch(
             stream,
             COPY_PAGES,
-            blocks_for(pages * int(segments[:, 4].sum())),
+            blocks_for(pages * nbytes),
             THREADS,
             (source.memory, target.memory, descriptor.memory, pages, len(segments)),
             lambda: [*source.accesses(False), *target.accesses(True), descriptor.access(False)],
             site,
         )
+
+    def _segments_between(self, source: Side, target: Side) -> tuple[npt.NDArray[np.int64], int]:
+        """The segments of a page, and its bytes."""
+        between = (source.pool.key if source.pool else None, target.pool.key if target.pool else None)
+        known = self._segments.get(between)
+        if known is None:
+            segments = segment_words(source.spec, target.spec)
+            known = self._segments[between] = (segments, int(segments[:, 4].sum()))
+        return known
 
     def close(self) -> None:
         """Give the buffers and the lanes back."""

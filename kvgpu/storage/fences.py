@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kvgpu.device.api import Device, Event, Stream
 from kvgpu.errors import LogicError
-from kvgpu.runs import Int32
+from kvgpu.runs import SHORT, Int32
 
 EMPTY = 0
 """The number of the fence that waits for nothing."""
@@ -165,7 +165,8 @@ class FenceTable:
 
     def distinct(self, numbers: Int32) -> list[Fence]:
         """The fences that an array names, each once, without the empty one."""
-        return [self[number] for number in self._each_once(numbers).tolist() if number != EMPTY]
+        each = sorted(set(numbers.tolist())) if len(numbers) <= SHORT else self._each_once(numbers).tolist()
+        return [self[number] for number in each if number != EMPTY]
 
     def _each_once(self, numbers: Int32) -> Int32:
         """The numbers that an array names, each once, ascending. Most arrays name few."""
@@ -179,13 +180,20 @@ class FenceTable:
 
     def points(self, *arrays: Int32) -> tuple[Point, ...]:
         """The points of all fences that the arrays name: the latest of each stream."""
-        return Fence(point for numbers in arrays for fence in self.distinct(numbers) for point in fence.points).points
+        found = [fence for numbers in arrays for fence in self.distinct(numbers)]
+        if len(found) < 2:
+            return found[0].points if found else ()
+        return Fence(point for fence in found for point in fence.points).points
 
     def merged(self, numbers: Int32, points: Iterable[Point]) -> Int32:
         """For each fence of an array, one with ``points`` added."""
         more = tuple(points)
         if not more or not numbers.size:
             return numbers.copy()
+        if len(numbers) <= SHORT:
+            olds = numbers.tolist()
+            news = {old: self.add((*self[old].points, *more)) for old in sorted(set(olds))}
+            return np.array([news[old] for old in olds], dtype=np.int32)
         found = self._each_once(numbers)
         new = np.fromiter((self.add((*self[old].points, *more)) for old in found.tolist()), np.int32, len(found))
         if len(found) == 1:
@@ -198,6 +206,10 @@ class FenceTable:
         """Element by element, the fence of both."""
         if not left.size or not (right != EMPTY).any():
             return left.copy()
+        if len(left) <= SHORT:
+            both = list(zip(left.tolist(), right.tolist(), strict=True))
+            united = {pair: self._both(*pair) for pair in sorted(set(both))}
+            return np.array([united[pair] for pair in both], dtype=np.int32)
         base = len(self._fences)
         pairs, inverse = np.unique(left.astype(np.int64) * base + right, return_inverse=True)
         new = np.fromiter((self._both(*divmod(pair, base)) for pair in pairs.tolist()), np.int32, len(pairs))
