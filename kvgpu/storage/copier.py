@@ -152,7 +152,7 @@ class Copier:
         for lane in self._lanes:
             if lane.after is not None and all(after.get(key, 0) >= number for key, number in lane.after.items()):
                 return lane
-        lane = Lane(self._device.stream(f"kv copies {next(_lanes)}"))
+        lane = Lane(self._fences.own(self._device.stream(f"kv copies {next(_lanes)}")))
         self._lanes.append(lane)
         return lane
 

@@ -86,6 +86,7 @@ class FenceTable:
         self._collect_at = FEWEST
         self._counter = 0
         self._beside: dict[str, Stream] = {}
+        self._own: set[str] = set()
 
     def register(self, numbers: Int32) -> Int32:
         """Have the table keep alive the fences that ``numbers`` names. Returns the array."""
@@ -109,10 +110,18 @@ class FenceTable:
         ``LogicError`` while somebody else has it in capture: what is recorded or waited for there would go into their graph
         (R8.8).
         """
+        if stream.name in self._own:
+            return stream
         beside = self._beside.get(stream.name)
         if beside is not None:
             return beside
-        self.refuse_capture(stream, "nothing can be ordered on it")
+        if self._device.is_capturing(stream):
+            self.refuse_capture(stream, "nothing can be ordered on it")
+        return stream
+
+    def own(self, stream: Stream) -> Stream:
+        """Note that a stream is known to nobody else, who therefore cannot capture it. Returns the stream."""
+        self._own.add(stream.name)
         return stream
 
     def refuse_capture(self, stream: Stream, what: str) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kvgpu.device.api import DeviceError
 from kvgpu.device.cuda.arena import Arena
-from kvgpu.device.cuda.driver import NOT_READY, OUT_OF_MEMORY, QUEUES, SUCCESS, checked, driver, relaxed, text
+from kvgpu.device.cuda.driver import NOT_READY, OUT_OF_MEMORY, QUEUES, SUCCESS, capture_status, checked, driver, relaxed, text
 from kvgpu.device.cuda.kernels import Kernels
 
 WORDS = 1024
@@ -83,6 +83,7 @@ class Context:
         self.words = Words(self.pinned_arena)
         self.kernels = Kernels((int(major), int(minor)))
         self.quiet = checked(relaxed(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+        self.capture_status = capture_status()
         self._events: list[Any] = []
 
     def use(self) -> None:

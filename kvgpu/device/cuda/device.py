@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream, StreamsHeld
 from kvgpu.device.cuda.context import Word, context
-from kvgpu.device.cuda.driver import RELAXED, SUCCESS, checked, driver, gpus, ordinal_of_worker, relaxed
+from kvgpu.device.cuda.driver import RELAXED, checked, driver, gpus, ordinal_of_worker, relaxed
 from kvgpu.device.cuda.leaving import Leaving
 from kvgpu.device.cuda.memory import CudaMemory
 from kvgpu.device.cuda.streams import CudaEvent, CudaGate, CudaStream, still_closed
@@ -31,7 +32,7 @@ from kvgpu.device.sites import note
 
 EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
 NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-NOT_CAPTURING = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+NOT_CAPTURING = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE.value
 LEGACY = 1
 """Another number of the default stream, 0."""
 MAX_HELD = 24
@@ -82,6 +83,8 @@ class CudaDevice:
         self._graphs: list[CudaGraph] = []
         self._leaving = Leaving(self._context)
         self._capture: CudaStream | None = None
+        self._ask_capture, self._status = self._context.capture_status, ctypes.c_int()
+        self._status_at = ctypes.addressof(self._status)
         self._step = (0, "")
         self._faults: list[str] = []
         self._sites: set[tuple[str, str]] = set()
@@ -317,8 +320,7 @@ class CudaDevice:
         if self._capture is own:
             return True
         # The default stream answers with an error while another one is captured that waits for it.
-        result, status = driver.cuStreamIsCapturing(own.raw)
-        return bool(result != SUCCESS or status != NOT_CAPTURING)
+        return self._ask_capture(own.handle, self._status_at) != 0 or self._status.value != NOT_CAPTURING
 
     def _not_in_capture(self, stream: CudaStream, what: str) -> None:
         if self._capture is stream:

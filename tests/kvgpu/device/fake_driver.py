@@ -331,8 +331,16 @@ def cuStreamEndCapture(stream: int) -> tuple[Any, ...]:
     return (*OK, len(graphs) - 1)
 
 
-def cuStreamIsCapturing(stream: int) -> tuple[Any, ...]:
-    return (*OK, CUstreamCaptureStatus(2 if stream in broken else int(stream in captures)))
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+def is_capturing(stream: int | None, status: int) -> int:
+    number = stream or 0
+    ctypes.c_int.from_address(status).value = CUstreamCaptureStatus(2 if number in broken else int(number in captures))
+    return CUresult.CUDA_SUCCESS
+
+
+def cuGetProcAddress(symbol: bytes, version: int, flags: int) -> tuple[Any, ...]:
+    assert symbol == b"cuStreamIsCapturing"
+    return (*OK, ctypes.cast(is_capturing, ctypes.c_void_p).value, 0)
 
 
 def cuGraphInstantiate(graph: int, flags: int) -> tuple[Any, ...]:
