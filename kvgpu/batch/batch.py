@@ -269,8 +269,9 @@ class Batch:
     def _upload(self, stream: Stream, rows: Sequence[int]) -> None:
         members = [self._members[row] for row in rows]
         before = [self._entries[row] for row in rows]
-        fences, groups = self._manager.fences, len(self.groups)
-        found = self.tables.publish(stream, rows, lambda packer: publication(rows, members, groups, before, fences, packer))
+        with self.tables.packing(len(rows)) as packing:
+            found = publication(rows, members, len(self.groups), before, self._manager.fences, packing.packer)
+            self.tables.publish(stream, rows, packing, found.ready)
         if self._table_reads is not None:
             self._table_reads.published(before, found.shows.entries, found.changes)
         for row, member, length, countable, entries in zip(rows, members, *found.shows, strict=True):

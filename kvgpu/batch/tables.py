@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 
 from kvgpu.batch.export import ExportedArray, TableStorage
-from kvgpu.batch.publication import Publication
 from kvgpu.device.api import Access, DeviceError, Event, Memory, Stream
 from kvgpu.errors import CopyFailed
 from kvgpu.manager import Manager
+from kvgpu.storage.faults import Refusal
 from kvgpu.storage.fences import Fence, Point
 from kvgpu.upload.packing.form import NARROW_SLOTS, ROW, PackedForm, padded
 from kvgpu.upload.packing.packer import Packer, prepare
 from kvgpu.upload.scatter_kernels import SCATTER, THREADS, scatter_shape
-from kvgpu.upload.staging import StagingPool
+from kvgpu.upload.staging import StagingBuffer, StagingPool
 from kvgpu.upload.table_layout import TableLayout
 
 _numbers = itertools.count()
+
+
+class Packing(NamedTuple):
+    """A publication that is being packed. ``buffer``: where. ``refusal``: its upload will be refused once it is queued."""
+
+    packer: Packer
+    buffer: StagingBuffer
+    refusal: Refusal | None
 
 
 class Tables:
@@ -91,15 +101,13 @@ class Tables:
         """The next publication runs after these reads (R7.7)."""
         self._reads = Fence((*self._reads.points, reads))
 
-    def publish(self, stream: Stream, rows: Sequence[int], what: Callable[[Packer], Publication]) -> Publication:
-        """Write ``rows`` on ``stream``, as one upload, after all that R7.5 names. Returns what was written.
+    @contextmanager
+    def packing(self, rows: int) -> Iterator[Packing]:
+        """A publication of so many rows, to be packed and then written (``publish``).
 
-        ``what``: looks it up, and has it packed.
-
-        Raises ``CopyFailed`` if the upload is refused: the tables are as they were.
+        Raises ``CopyFailed`` if it is refused: the tables are as they were.
         """
-        manager = self._manager
-        refusal = manager.faults.check("upload")
+        refusal = self._manager.faults.check("upload")
         if refusal is not None and not refusal.queued:
             raise CopyFailed(
                 f"the upload of a publication of batch {self._name!r} was refused; its tables are as they were (R8.6)"
@@ -109,18 +117,27 @@ class Tables:
         except DeviceError as error:
             raise CopyFailed(f"the upload of a publication of batch {self._name!r} was refused (R8.6): {error}") from error
         layout = self.layout
-        packer = Packer(self._staging.host_bytes(buffer), self.form, len(rows) * layout.groups, layout.blocks)
+        packer = Packer(self._staging.host_bytes(buffer), self.form, rows * layout.groups, layout.blocks)
         try:
-            found = what(packer)
-            manager.inside.wait(stream, found.ready, "R7.5 publication: readiness of the pages in its rows")
-            manager.inside.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
-            manager.inside.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
-            if self.published is None:
-                manager.inside.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
-            else:
-                manager.inside.wait(stream, (self.published,), "R7.5 publication: the previous publication")
+            yield Packing(packer, buffer, refusal)
         finally:
             packer.finish()
+
+    def publish(self, stream: Stream, rows: Sequence[int], packing: Packing, ready: Sequence[Point]) -> None:
+        """Write ``rows``, which are packed, on ``stream``, as one upload, after all that R7.5 names.
+
+        ``ready``: the readiness of the pages in them. Raises ``CopyFailed`` if it is refused: the tables are as they were.
+        """
+        manager, (packer, buffer, refusal) = self._manager, packing
+        # Threads may be at work in the buffer still: the waits cost no time.
+        manager.inside.wait(stream, ready, "R7.5 publication: readiness of the pages in its rows")
+        manager.inside.wait(stream, self._reads.points, "R7.5 publication: recorded reads of the tables")
+        manager.inside.wait(stream, self._refused.points, "R8.4 publication: what a refused upload had queued")
+        if self.published is None:
+            manager.inside.wait(stream, (self._filled,), "R8.1 first publication: the tables have their first values")
+        else:
+            manager.inside.wait(stream, (self.published,), "R7.5 publication: the previous publication")
+        packer.finish()
         if refusal is not None:
             # What was queued may still read the buffer (R7.6), and the next publication follows it; the tables stay as they were.
             self._staging.submitted(buffer, stream)
@@ -133,7 +150,6 @@ class Tables:
         self.published = manager.inside.record(stream, "R7.5 publication: the tables are written")
         # The publication comes after these, and all that follows on the tables comes after the publication.
         self._reads = self._refused = Fence()
-        return found
 
     def free(self) -> None:
         """Give the staging buffers back, and the tables once no export holds them."""
