@@ -12,7 +12,7 @@ from kvgpu.device.api import DeviceError, Stream
 from kvgpu.errors import CopyFailed
 from kvgpu.operations.journal import Journal
 from kvgpu.operations.room import Room
-from kvgpu.operations.state import TreeEvent
+from kvgpu.operations.state import Core, TreeEvent
 from kvgpu.requests.request import Request
 from kvgpu.runs import Int32, distinct, read
 from kvgpu.storage.copier import Buffer, Side
@@ -22,6 +22,10 @@ from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.pools import SlotPool
 from kvspec.config import Level
 
+READY = "R7.1 readiness of a copied page"
+OWNERS = "R7.1 work of the owners of a copied page"
+VACATED = "R7.1 what is kept of the slots that pages leave"
+TO_WRITE = "R7.1 the slots that a copy writes"
 COPY_OUT = "R7.2 freed slot: the copy out of it"
 PRIVATE_COPY_OUT = "R7.1 slot: a private copy out of it"
 REFUSED = "R4.8 work of a refused copy"
@@ -52,6 +56,23 @@ class _Saved:
     buffer: Buffer
 
 
+def slot_points(core: Core, pool: SlotPool, slots: Int32) -> tuple[Point, ...]:
+    """What the next use of slots runs after: their fences, and the reads recorded on them."""
+    return core.fences.points(read(pool.fence, slots), pool.readers(slots))
+
+
+def owner_work(core: Core, owners: Iterable[Request]) -> list[Point]:
+    """The work so far on the streams of owners of a copied page, a point a stream (R7.1)."""
+    streams: dict[str, Stream] = {owner.stream.name: owner.stream for owner in owners if owner.stream is not None}
+    return [core.fences.record(stream, "R7.1 work so far of an owner") for stream in streams.values()]
+
+
+def refused(source: SlotPool, target: SlotPool, numbers: Int32) -> str:
+    """The beginning of what is said of a copy that was refused."""
+    levels = f"{LEVEL_NAMES[source.key[0]]} to {LEVEL_NAMES[target.key[0]]}"
+    return f"copy refused: {levels}, pool group {target.key[1]}, {len(numbers)} pages"
+
+
 class Copies:
     """The copies of one transaction, in order. ``behind``: what those that come run after besides (``follow``)."""
 
@@ -73,7 +94,7 @@ class Copies:
 
     def follow(self, slots: dict[SlotKey, Int32]) -> None:
         """What is submitted from now on also runs after the fences of slots that an owner is about to take (R7.9)."""
-        points = [self._slot_points(self._journal.core.pool(key), taken) for key, taken in slots.items()]
+        points = [slot_points(self._journal.core, self._journal.core.pool(key), taken) for key, taken in slots.items()]
         self.behind = tuple(point for each in points for point in each)
 
     def move(self, numbers: Int32, target_key: SlotKey, slots: Int32, more_owners: Sequence[Request] = ()) -> None:
@@ -98,7 +119,7 @@ class Copies:
         source_key = journal.core.key_of(int(numbers[0]))
         source, target = journal.pool(source_key), journal.pool(target_key)
         old = read(pages.slot, numbers)
-        left = Wait(self._slot_points(source, old), where="R7.1 what is kept of the slots that pages leave")
+        left = Wait(slot_points(journal.core, source, old), where=VACATED)
         done = self._submit(numbers, source, old, target, slots, left, more_owners)
         ready = fences.add([done])
         journal.put("ready", numbers, ready)
@@ -119,16 +140,13 @@ class Copies:
         source = journal.core.pool(journal.core.key_of(int(numbers[0])))
         target = journal.core.pool(journal.core.key_of(int(copies[0])))
         slots = pages.slot[numbers]
-        kept = Wait(self._slot_points(source, slots), where="R7.1 what is kept of the slots that a private copy reads")
+        kept = Wait(slot_points(journal.core, source, slots), where="R7.1 what is kept of the slots that a private copy reads")
         done = self._submit(numbers, source, slots, target, pages.slot[copies], kept, ())
         pages.ready[copies] = fences.add([done])
         pages.origin[copies] = np.where(pages.origin[numbers] < 0, pages.serial[numbers], pages.origin[numbers])
         pages.written[copies] = True
         # R7.1: the source stays where it is; its slot is not used again before the copy has run.
         journal.fence_slots(numbers, [fences.again(done, PRIVATE_COPY_OUT)])
-
-    def _slot_points(self, pool: SlotPool, slots: Int32) -> tuple[Point, ...]:
-        return self._journal.core.fences.points(read(pool.fence, slots), pool.readers(slots))
 
     def _submit(
         self,
@@ -145,16 +163,16 @@ class Copies:
         direction = _direction(source, target)
         refusal = core.faults.check(direction)
         if refusal is not None and not refusal.queued:
-            raise CopyFailed(f"copy refused: {_text(source, target, numbers)}; nothing has changed, call again")
+            raise CopyFailed(f"{refused(source, target, numbers)}; nothing has changed, call again")
         for pool in (source, target):
             if pool.file is not None and (problem := pool.file.problem()) is not None:
-                raise CopyFailed(f"copy refused: {_text(source, target, numbers)}: {problem}")
+                raise CopyFailed(f"{refused(source, target, numbers)}: {problem}")
         waits = [
-            Wait(fences.points(read(core.pages.ready, numbers)), "R7.1 readiness of a copied page"),
+            Wait(fences.points(read(core.pages.ready, numbers)), READY),
             source_fence,
             Wait(self.behind, where="R7.9 slots that an owner is about to take"),
-            Wait(self._slot_points(target, target_slots), where="R7.1 the slots that a copy writes"),
-            Wait(self._owner_work([*core.owners(numbers), *more_owners]), "R7.1 work of the owners of a copied page"),
+            Wait(slot_points(core, target, target_slots), where=TO_WRITE),
+            Wait(owner_work(core, [*core.owners(numbers), *more_owners]), OWNERS),
         ]
         try:
             waits.append(Wait(self._save(target, target_slots), "R3.14 after saving what a copy overwrites"))
@@ -164,20 +182,16 @@ class Copies:
                 Side(source_slots[made], source), Side(target_slots[made], target), waits, f"copy {direction or 'down or up'}"
             )
         except DeviceError as error:
-            raise CopyFailed(f"copy refused: {_text(source, target, numbers)}: {error}") from error
+            raise CopyFailed(f"{refused(source, target, numbers)}: {error}") from error
         self._submissions.append(
             Submission(numbers, source, source_slots, target, target_slots, target_slots[made], done, direction)
         )
         if refusal is not None:
-            text = _text(source, target, numbers)
-            raise CopyFailed(f"copy refused after its work was queued: {text}; nothing has changed but readiness, call again")
+            text = refused(source, target, numbers)
+            raise CopyFailed(f"{text}, after its work was queued; nothing has changed but readiness, call again")
         self._journal.put_slots(target, "fence", target_slots, EMPTY)
         self._journal.take_over_readers(target, target_slots)
         return done
-
-    def _owner_work(self, owners: Iterable[Request]) -> list[Point]:
-        streams: dict[str, Stream] = {owner.stream.name: owner.stream for owner in owners if owner.stream is not None}
-        return [self._journal.core.fences.record(stream, "R7.1 work so far of an owner") for stream in streams.values()]
 
     def _save(self, target: SlotPool, slots: Int32) -> list[Point]:
         """If a copy is about to overwrite pages that this operation gave up, keep their payload: it may be undone (R4.8)."""
@@ -192,7 +206,7 @@ class Copies:
         done = copier.on_lane(
             Side(lost, target),
             Side(np.arange(len(lost), dtype=np.int32), None, buffer),
-            [Wait(self._slot_points(target, lost), where="R3.14 the slots that are saved")],
+            [Wait(slot_points(self._journal.core, target, lost), where="R3.14 the slots that are saved")],
             "R3.14 save what a copy overwrites",
         )
         buffer.kept = True
@@ -303,10 +317,6 @@ class Copies:
     def _let_go(self) -> None:
         for saved in self._saved:
             saved.buffer.kept = False
-
-
-def _text(source: SlotPool, target: SlotPool, numbers: Int32) -> str:
-    return f"{LEVEL_NAMES[source.key[0]]} to {LEVEL_NAMES[target.key[0]]}, pool group {target.key[1]}, {len(numbers)} pages"
 
 
 def _direction(source: SlotPool, target: SlotPool) -> Direction | None:

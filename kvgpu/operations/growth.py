@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kvgpu.config import SlotKey
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
+from kvgpu.operations import plain_step
 from kvgpu.operations.offload import NONE, claim_retries, eligible_pages, host_counts, joined, movable, offload
 from kvgpu.operations.payloads import unwritten
 from kvgpu.operations.room import NoRoom
@@ -123,6 +124,8 @@ def resize(core: Core, request: Request, capacity: int, history: int) -> bool:
     """Set the lengths, which were checked (R3.6)."""
     if _only_lengths(core, request, capacity, history):
         request.capacity, request.history = capacity, history
+        return True
+    if plain_step.step(core, request, capacity, history):
         return True
     try:
         with Transaction(core, core.scope()) as tx:

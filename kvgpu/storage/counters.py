@@ -16,6 +16,8 @@ COLUMNS = ("offload_pages", "offload_bytes", "onboard_pages", "onboard_bytes", "
 _PAGES = {Direction.OFFLOAD: 0, Direction.ONBOARD: 2, Direction.COPY: 4}
 _BYTES = {Direction.OFFLOAD: 1, Direction.ONBOARD: 3}
 _DROPPED = 5
+FEW = 8
+"""Pages that are counted one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ class Counters:
     def copied(self, direction: Direction, groups: npt.NDArray[np.int16]) -> None:
         """A submission was made and is kept; ``groups``: the layer group of each of its pages."""
         self.calls[direction] += 1
+        if len(groups) <= FEW:
+            for group in groups.tolist():
+                self._groups[group, _PAGES[direction]] += 1
+                if direction in _BYTES:
+                    self._groups[group, _BYTES[direction]] += self._page_bytes[group]
+            return
         pages = np.bincount(groups, minlength=len(self._page_bytes))
         self._groups[:, _PAGES[direction]] += pages
         if direction in _BYTES:

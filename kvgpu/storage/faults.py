@@ -47,6 +47,10 @@ class FaultPlan:
         self._made[which] += 1
         return self._armed[which].pop(self._made[which], None)
 
+    def armed(self, direction: str) -> bool:
+        """Whether a submission of a direction that is still to come will be refused."""
+        return bool(self._armed[Direction(direction)])
+
     def made(self, direction: str) -> int:
         """How many submissions of a direction were asked for, refused ones included."""
         return self._made[Direction(direction)]

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kvgpu.batch.batch import Batch
-from kvgpu.device.sim import SimDevice, SimOptions
-from kvgpu.errors import CacheError
 from kvgpu.manager import Manager
 from kvgpu.operations.table_reads import NOT_NAMED, TableReads
 from kvgpu.requests.request import Request
 from kvgpu.storage.pools import SlotPool
-from kvspec.config import ManagerConfig
-
-CONFIG = ManagerConfig.model_validate(
-    {
-        "tokens_per_block": 2,
-        "levels": [{"kind": "gpu", "slots": 10}, {"kind": "host", "slots": 8}, {"kind": "disk", "slots": 4}],
-        "layers": [
-            {"name": "sparse", "buffers": [{"role": "key", "bytes": 64, "sparse": True}]},
-            {"name": "near", "sliding_window": 4, "buffers": [{"role": "key", "bytes": 32}]},
-            {"name": "state", "kind": "ssm", "buffers": [{"role": "state", "bytes": 16}]},
-        ],
-    }
-)
-STEPS = 300
-OF_ALL = [*["one"] * 6, *["record"] * 3, "create", "close", "evict", "fail", "gate", "own", "batch"]
-OF_A_REQUEST = [*["resume", "grow"] * 2, *["step", "publish"] * 3, "enter", "suspend", "commit", "add", "remove"]
+from tests.kvgpu.operations.calls import Calls
 
 
 def named(reads: Any, batch: Batch) -> Any:
@@ -126,73 +107,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_lazily_noted_reads_are_those_that_were_recorded(seed: int, noted: Noted) -> None:
-    choose = random.Random(seed)
-    device = SimDevice(SimOptions(schedule=f"seed={seed}"))
-    manager = Manager(CONFIG, device)
-    streams = [device.stream(f"stream {number}") for number in range(4)]
-    batches = [Batch(manager, f"batch {number}", rows=3, blocks=6) for number in range(2)]
-    requests: list[Request] = []
-    gates: list[Any] = []
-
-    def one(request: Request, batch: Batch) -> None:
-        stream = choose.choice(streams)
-        match choose.choice(OF_A_REQUEST):
-            case "resume":
-                manager.resume(request, stream, decode=choose.choice([None, True]))
-            case "grow":
-                manager.resize(request, min(request.capacity + choose.randrange(5), 12))
-            case "step":
-                manager.resize(request, None, min(request.capacity, request.history + choose.randrange(4)))
-            case "enter":
-                manager.enter_decode(request)
-            case "suspend":
-                manager.suspend(request)
-            case "commit":
-                manager.commit(request, [choose.randrange(2) for _ in range(2)])
-            case "add":
-                batch.add(request)
-            case "remove":
-                batch.remove(request)
-            case "publish":
-                batch.publish(stream)
-
-    for step in range(STEPS):
-        requests = [request for request in requests if not request.closed]
-        batch = choose.choice(batches)
-        with suppress(CacheError):
-            match choose.choice(OF_ALL):
-                case "create":
-                    if len(requests) < 6:
-                        tokens = [choose.randrange(2) for _ in range(choose.randrange(6))]
-                        requests.append(manager.create(f"r{step}", tokens))
-                        batch.add(requests[-1])
-                        manager.resume(requests[-1], choose.choice(streams))
-                case "record":
-                    batch.record_read(choose.choice(streams))
-                case "close" if requests and choose.random() < 0.3:
-                    manager.close(choose.choice(requests))
-                case "evict":
-                    manager.evict(choose.randrange(2), 0, 1)
-                case "fail":
-                    manager.faults.arm(choose.choice(["offload", "onboard"]), queued=choose.choice([True, False]))
-                case "gate":
-                    if gates and choose.random() < 0.6:
-                        gates.pop().open()
-                    else:
-                        gates.append(device.gate(choose.choice(streams), f"gate {step}"))
-                case "own" if requests:
-                    manager.record_read(choose.choice(requests), choose.choice(streams))
-                case "batch" if choose.random() < 0.1:
-                    batch.close()
-                    batches[batches.index(batch)] = Batch(manager, f"batch {step}", rows=3, blocks=6)
-                case "one" if requests:
-                    one(choose.choice(requests), batch)
-        noted.check(manager)
-    for gate in gates:
-        gate.open()
-    device.settle()
-    assert device.faults() == ()
+    calls = Calls(seed)
+    calls.run(lambda: noted.check(calls.manager))
     assert noted.records >= 30
     assert noted.again >= 5
-    manager.shut()
-    device.close()
