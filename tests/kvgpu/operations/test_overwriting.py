@@ -57,12 +57,11 @@ def test_a_slot_in_which_nothing_was_is_left_alone(made: Bench) -> None:
 def test_a_slot_that_somebody_may_still_read_is_left_alone(made: Bench) -> None:
     pool = made.manager._core.pools[0][0]
     behind(made, "one")
-    pool.readers[SLOT], pool.fence[SLOT] = (
-        pool.fence[SLOT],
-        made.manager.fences.add([made.manager.fences.record(made.stream, "R7.4 freed slot: work before its release")]),
-    )
+    pool.set_readers(SLOT, pool.fence[SLOT])
+    released = made.manager.fences.record(made.stream, "R7.4 freed slot: work before its release")
+    pool.fence[SLOT] = made.manager.fences.add([released])
     assert made.manager._core.poison_new(pool, SLOT) == []
-    assert pool.readers[0] != EMPTY
+    assert pool.readers(SLOT) != EMPTY
     assert contents(made) == bytes(64)
 
 
