@@ -76,6 +76,8 @@ def distinct(numbers: npt.NDArray[Any]) -> list[int]:
 
 def counted(numbers: npt.NDArray[Any]) -> dict[int, int]:
     """How often each number is in an integer array, in ascending order of the numbers."""
+    if len(numbers) == 1:
+        return {int(numbers[0]): 1}
     if len(numbers) <= SHORT:
         return dict(sorted(Counter(numbers.tolist()).items()))
     if bool((numbers == numbers[0]).all()):

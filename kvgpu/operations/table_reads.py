@@ -16,7 +16,7 @@ from kvgpu.operations.recorded_reads import OF_SLOT
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Membership, Request
 from kvgpu.requests.row_entries import ChangedBlocks, RequestEntries
-from kvgpu.runs import SHORT, Int32
+from kvgpu.runs import SHORT, Int32, distinct
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pools import SlotPool
 
@@ -71,14 +71,19 @@ class TableReads:
     def not_noted(self, pool: SlotPool, slots: Int32) -> list[tuple[npt.NDArray[np.intp], list[Point]]]:
         """The reads that concern slots of a pool and are not noted at them: where in ``slots`` these stand, and the reads."""
         first = self._first[slots + self._starts[pool.key]]
-        if len(first) <= SHORT and not any(NOT_NAMED < number <= self._count for number in first.tolist()):
-            return []
-        behind = np.flatnonzero((first != NOT_NAMED) & (first <= self._count))
+        if len(first) <= SHORT:
+            behind = np.array(
+                [at for at, number in enumerate(first.tolist()) if NOT_NAMED < number <= self._count], dtype=np.intp
+            )
+        else:
+            behind = np.flatnonzero((first != NOT_NAMED) & (first <= self._count))
         if not behind.size:
             return []
         latest = list(self._latest.values())
+        if len(latest) == 1:
+            return [(behind, [latest[0][1]])]
         skipped = np.searchsorted([number for number, _ in latest], first[behind])
-        return [(behind[skipped == skip], [point for _, point in latest[skip:]]) for skip in np.unique(skipped).tolist()]
+        return [(behind[skipped == skip], [point for _, point in latest[skip:]]) for skip in distinct(skipped)]
 
     def settle(self, pool: SlotPool, slots: Int32) -> bool:
         """Note these reads at the slots. Whether there were any."""
@@ -109,7 +114,7 @@ class TableReads:
         """
         groups = len(self._bases)
         found = [
-            (number, table, None if moved is None else np.unique(moved.blocks))
+            (number, table, None if moved is None else _each_once(moved.blocks))
             for number in range(len(now))
             for table, moved in enumerate(changes[number * groups : (number + 1) * groups])
             if moved is None or moved.blocks.size
@@ -181,3 +186,7 @@ class TableReads:
             pages = pool.page[slots]
             for owner in self._core.owners(pages[pages >= 0]):
                 self._owners.pop(owner.uid, None)
+
+
+def _each_once(blocks: Int32) -> Int32:
+    return blocks if len(blocks) == 1 else np.unique(blocks)

@@ -79,12 +79,17 @@ class GroupBlocks:
 
         ``was``: the fence of each before; ``ready``: that of all now.
         """
-        mine = blocks < self.page.shape[1]
-        mine[mine] = self.locked[0, blocks[mine]] & (self.page[0, blocks[mine]] == numbers[mine])
-        if not mine.all():
+        first = int(blocks[0])
+        if len(blocks) == 1:
+            if first >= self.page.shape[1] or not self.locked[0, first] or self.page[0, first] != numbers[0]:
+                return
+        else:
+            mine = blocks < self.page.shape[1]
+            mine[mine] = self.locked[0, blocks[mine]] & (self.page[0, blocks[mine]] == numbers[mine])
             blocks, slots, was = blocks[mine], slots[mine], was[mine]
-        if not blocks.size:
-            return
+            if not blocks.size:
+                return
+            first = int(blocks.min())
         self._tracker.forget(self._number)
         self._readiness.moved(fences, was, ready)
         if not self._entries_valid[0]:
@@ -94,7 +99,6 @@ class GroupBlocks:
         self._level[0][blocks] = level
         self._tracker.blocks_changed(self._number, ChangedBlocks(blocks, slots), len(self._index[0]))
         if self._on_host is not None:
-            first = int(blocks.min())
             if level != 1:
                 self._on_host = min(self._on_host, first)
             elif first <= self._on_host:
