@@ -194,13 +194,18 @@ class Adapter:
 
     def lacks(self, scenario: Scenario) -> tuple[str, ...]:
         """What a scenario needs beyond verbs: arguments that no method takes, and managers that do not fit."""
-        found: dict[str, None] = {}
-        for step in scenario.steps:
-            taken = self.arguments.get(step.op.verb)
-            for name, model in type(step.op).model_fields.items():
-                if taken is not None and name not in taken and getattr(step.op, name) != model.default:
-                    found[f"{name.rstrip('_')} of {step.op.verb}"] = None
-        return (*found, *(self.unfit(scenario.manager) if self.unfit is not None else ()))
+        return (*not_taken(scenario, self.arguments), *(self.unfit(scenario.manager) if self.unfit is not None else ()))
+
+
+def not_taken(scenario: Scenario, arguments: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
+    """The arguments that a scenario gives and a system does not take: ``arguments``, by verb; one that is left out takes all."""
+    found: dict[str, None] = {}
+    for step in scenario.steps:
+        taken = arguments.get(step.op.verb)
+        for name, model in type(step.op).model_fields.items():
+            if taken is not None and name not in taken and getattr(step.op, name) != model.default:
+                found[f"{name.rstrip('_')} of {step.op.verb}"] = None
+    return tuple(found)
 
 
 def adapter(

@@ -7,9 +7,10 @@ counts) are rules, and each system derives it for itself.
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from kvspec.model import Model as Model
 from kvspec.policies import Policies
@@ -34,6 +35,19 @@ class Level(IntEnum):
     def of(cls, label: str) -> Level:
         """The level that a scenario calls ``label`` (``gpu``, ``host`` or ``disk``)."""
         return cls[label.upper()]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """In JSON it stands by its name."""
+        return core_schema.no_info_after_validator_function(
+            cls.of,
+            core_schema.literal_schema([level.label for level in cls]),
+            serialization=core_schema.plain_serializer_function_ser_schema(_label, return_schema=core_schema.str_schema()),
+        )
+
+
+def _label(level: Level) -> str:
+    return level.label
 
 
 class LevelKind(StrEnum):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
 from kvspec.config import Level
+from kvspec.forms import ByGroupAndBeam, ByLevelAndGroup, InOrder, named
 from kvspec.payload import Content
 
 BAD = -1
@@ -64,7 +66,7 @@ class Order:
     stream up to and including that step; a stream that is not named demands nothing. ``None``: not known.
     """
 
-    gates: frozenset[str] = frozenset()
+    gates: InOrder[str] = frozenset()
     after: Mapping[str, int] | None = None
 
     @property
@@ -100,7 +102,7 @@ class RequestView:
     version: int
     acknowledged: int | None
     dirty: bool
-    snapshots: Mapping[tuple[str, int], SnapshotView]
+    snapshots: Annotated[Mapping[tuple[str, int], SnapshotView], ByGroupAndBeam()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +118,12 @@ class PageView:
     group: str
     block: int
     beam: int
-    refs: frozenset[PageRef]
+    refs: InOrder[PageRef]
     tokens: tuple[int, ...] | None
     level: Level
     slot: int
     status: PageStatus
-    owners: frozenset[str]
+    owners: InOrder[str]
     ready: Order
     payload: Content | bytes | None
 
@@ -199,24 +201,24 @@ class Counters:
 class Stored:
     """A block entered the tree; ``tokens`` are the whole prefix (R13.3)."""
 
-    tokens: tuple[int, ...]
+    tokens: Annotated[tuple[int, ...], named("stored")]
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
     """A block left the tree (R13.3)."""
 
-    tokens: tuple[int, ...]
+    tokens: Annotated[tuple[int, ...], named("removed")]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChanged:
     """A committed page moved (R13.3)."""
 
-    tokens: tuple[int, ...]
+    tokens: Annotated[tuple[int, ...], named("level")]
     group: str
-    old: Level
-    new: Level
+    old: Annotated[Level, named("from")]
+    new: Annotated[Level, named("to")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ class Observation:
     requests: Mapping[str, RequestView]
     pages: tuple[PageView, ...]
     tree: tuple[TreeBlockView, ...]
-    pools: Mapping[tuple[Level, str], PoolView]
+    pools: Annotated[Mapping[tuple[Level, str], PoolView], ByLevelAndGroup()]
     batches: Mapping[str, BatchView]
     lifetime: Counters
     since_reset: Counters

@@ -35,14 +35,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kvspec-schedule", default=None, metavar="ORDER", help="fifo, adversarial or seed=N")
     group.addoption("--kvspec-timeout", default=60.0, type=float, metavar="SECONDS", help="of a scenario (60); 0 for none")
     group.addoption("--kvspec-no-check", action="store_true", help="do not check the order of device accesses")
-    parser.addini("kvspec_system", "the system under test: a name, or package.module:Class below the rootdir", default="kvgpu")
+    parser.addini("kvspec_system", "the system under test: a name, package.module:Class or cmd:COMMAND", default="kvgpu")
     parser.addini("kvspec_against", "the reference that it is compared with", default="kvref")
     parser.addini("kvspec_paths", "folders whose scenario files are collected", type="paths", default=[])
     parser.addini("kvspec_enabled", "whether scenario files are collected at all", type="bool", default=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make modules below the rootdir importable for systems that are named by module; refuse a system compared with itself."""
+    """Make modules below the rootdir importable, and commands start there; refuse a system compared with itself."""
     if not _on(config):
         return
     system, against = _systems(config)
@@ -51,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
     root = str(config.rootpath)
     if ":" in system + against and root not in sys.path:
         sys.path.insert(0, root)
+    if any(name.startswith("cmd:") for name in (system, against)):
+        from kvspec.harness.systems import command_folder
+
+        command_folder[0] = config.rootpath
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

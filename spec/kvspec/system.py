@@ -53,6 +53,18 @@ class DeviceLimit(Exception):
     """
 
 
+class RemoteError(Exception):
+    """A system outside of this process did something wrong: it ended, gave no answer, or one that cannot be read.
+
+    ``str()`` of it says what; ``lines`` is what there is to see of it, such as the end of its standard error.
+    """
+
+    def __init__(self, text: str, lines: tuple[str, ...] = ()) -> None:
+        """An error whose text is ``text``."""
+        super().__init__(text)
+        self.lines = lines
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What a system is built with.

@@ -31,6 +31,8 @@ COMMANDS: dict[str, str] = {
     "record": "kvspec.cli.record:record",
     "fmt": "kvspec.cli.fmt:fmt",
     "schema": "kvspec.cli.schema:schema",
+    "serve": "kvspec.cli.serve:serve",
+    "conform": "kvspec.cli.conform:conform",
     "fuzz": "kvspec.cli.fuzz:fuzz",
     "reached": "kvspec.cli.reached:reached",
     "gates": "kvspec.cli.gates:gates",

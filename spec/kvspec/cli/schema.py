@@ -1,12 +1,21 @@
-"""``kvspec schema``: the JSON Schema of the language."""
+"""``kvspec schema``: the JSON Schema of the language, and of what goes over the wire."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 
-def schema() -> None:
+def schema(
+    protocol: Annotated[bool, typer.Option("--protocol", help="That of the lines of docs/protocol.md.")] = False,
+) -> None:
     """Print the JSON Schema of a scenario, for editors."""
+    if protocol:
+        from kvspec.wire.schema import protocol_text
+
+        typer.echo(protocol_text(), nl=False)
+        return
     from kvspec.language.schema import schema_text
 
     typer.echo(schema_text(), nl=False)

@@ -28,7 +28,7 @@ from kvspec.observation import Observation
 from kvspec.ops import Operation, Sync
 from kvspec.refs import group_shapes
 from kvspec.scenario import UNSET, Expect, Scenario, Step
-from kvspec.system import DeviceLimit, Outcome, System
+from kvspec.system import DeviceLimit, Outcome, RemoteError, System
 
 T = TypeVar("T")
 
@@ -380,7 +380,9 @@ def _raised_by(error: BaseException) -> Raised:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OWN_FILES][-FRAMES:]
     lines = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in reversed(frames))
     late = isinstance(error, TimedOut)
-    text = str(error) if late else traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, RemoteError) or (isinstance(error, TimedOut) and error.lines):
+        lines = error.lines
+    text = str(error) if late or isinstance(error, RemoteError) else traceback.format_exception_only(error)[-1].strip()
     return Raised(text, lines, str(error) if isinstance(error, DeviceLimit) else "", late)
 
 

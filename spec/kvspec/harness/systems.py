@@ -7,7 +7,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TypeAlias, cast
 
 from kvspec.harness.policies import lacking_policies, offer_of
@@ -20,6 +22,11 @@ from kvspec.system import Setup, System
 ENTRY_POINTS = "kvspec.systems"
 """The entry-point group in which systems announce themselves."""
 
+COMMAND = "cmd:"
+"""How the name of a system begins that is a command."""
+command_folder: list[Path | None] = [None]
+"""Where commands start; ``None``: where this process is."""
+
 Factory: TypeAlias = Callable[[Setup], System]
 """What builds a system; its ``capabilities`` attribute says what the system can do."""
 
@@ -29,10 +36,13 @@ class SystemNotFound(LookupError):
 
 
 def find_system(name: str) -> Factory:
-    """The factory of a system, by the name of an entry point in ``kvspec.systems`` or as ``package.module:Class``.
+    """The factory of a system: by the name of an entry point in ``kvspec.systems``, as ``package.module:Class``, or as
+    ``cmd:`` and a command that speaks the protocol of docs/protocol.md.
 
-    :raises SystemNotFound: with the names there are, the nearest one, or why the import failed.
+    :raises SystemNotFound: with the names there are, the nearest one, or why the import failed or the command does not start.
     """
+    if name.startswith(COMMAND):
+        return _command(name, command_folder[0])
     known = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     point = known.get(name)
     if point is None:
@@ -62,6 +72,16 @@ def find_system(name: str) -> Factory:
     except (AspectError, PolicyError) as error:
         raise SystemNotFound(f"system {name!r}: {error}") from None
     return cast(Factory, found)
+
+
+@lru_cache(maxsize=16)
+def _command(name: str, folder: Path | None) -> Factory:
+    from kvspec.wire.client import Command, CommandError  # nothing else needs processes
+
+    try:
+        return Command(name, folder)
+    except CommandError as error:
+        raise SystemNotFound(f"system {name!r}: {error}") from None
 
 
 def capabilities(factory: Factory) -> frozenset[str]:
@@ -110,4 +130,4 @@ def _unknown(name: str, known: list[str]) -> str:
     there = ", ".join(known) if known else "none are installed"
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"no system is called {name!r}.{hint} There are: {there}; any other is named as package.module:Class"
+    return f"no system is called {name!r}.{hint} There are: {there}; any other is named as package.module:Class, or cmd:COMMAND"

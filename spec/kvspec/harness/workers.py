@@ -27,6 +27,8 @@ from typing import Any
 
 from kvspec.harness import watch
 
+MAX_GROUPS = 16
+"""How many process groups of a process are known at a time, to be ended with it."""
 GRACE = 3.0
 """So many seconds after its limit, a process that has not interrupted itself is ended."""
 FRAMES = 5
@@ -57,6 +59,7 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     step: Any
+    groups: Any
     trace: Path
     key: Hashable = None
     busy: bool = False
@@ -139,6 +142,7 @@ class Workers:
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
+            watch.end_groups(worker.groups)
         self._workers = []
         self._folder.cleanup()
         for number, handler in self._handlers.items():
@@ -159,12 +163,13 @@ class Workers:
         trace.touch()
         here, there = context.Pipe()
         step = context.RawValue("i", -1)
+        groups = context.RawArray("i", MAX_GROUPS)
         forked = context.get_start_method() == "fork"
         # A forked process has our end of the pipe too, and would never see it closed.
-        process = context.Process(target=_serve, args=(there, step, trace, here if forked else None))  # type: ignore[attr-defined]
+        process = context.Process(target=_serve, args=(there, step, groups, trace, here if forked else None))  # type: ignore[attr-defined]
         process.start()
         there.close()
-        return _Worker(process, here, step, trace)
+        return _Worker(process, here, step, groups, trace)
 
     def _feed(self) -> None:
         for worker in self._workers:
@@ -211,7 +216,8 @@ class Workers:
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()
-        ended = Ended(why or _exit_text(worker.process.exitcode), worker.step.value, _frames(worker.trace))
+        watch.end_groups(worker.groups)
+        ended = Ended(why or exit_text(worker.process.exitcode), worker.step.value, _frames(worker.trace))
         key = worker.key
         self._workers[self._workers.index(worker)] = self._start(self._again)
         return key, ended
@@ -233,7 +239,8 @@ def _signal(process: BaseProcess, number: int) -> None:
             os.kill(process.pid, number)
 
 
-def _exit_text(code: int | None) -> str:
+def exit_text(code: int | None) -> str:
+    """How a process has ended, for the reader."""
     if code is not None and code < 0:
         try:
             return f"its process was ended by {signal.Signals(-code).name}"
@@ -254,7 +261,7 @@ def _raised_frames(error: BaseException) -> tuple[str, ...]:
     return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
 
 
-def _serve(connection: Connection, step: Any, trace: Path, other: Connection | None) -> None:
+def _serve(connection: Connection, step: Any, groups: Any, trace: Path, other: Connection | None) -> None:
     """Answer questions until there are no more."""
     if other is not None:
         other.close()
@@ -267,6 +274,7 @@ def _serve(connection: Connection, step: Any, trace: Path, other: Connection | N
     faulthandler.enable(file)
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, file)
+    watch.started[0] = groups
     watch.telling[0] = lambda number: setattr(step, "value", number)
     while True:
         try:
