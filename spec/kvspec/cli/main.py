@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "fmt": "kvspec.cli.fmt:fmt",
     "schema": "kvspec.cli.schema:schema",
     "serve": "kvspec.cli.serve:serve",
+    "vectors": "kvspec.cli.vectors:vectors",
     "conform": "kvspec.cli.conform:conform",
     "fuzz": "kvspec.cli.fuzz:fuzz",
     "reached": "kvspec.cli.reached:reached",

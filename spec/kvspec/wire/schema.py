@@ -1,4 +1,4 @@
-"""The JSON Schema of the protocol, generated from its models (`kvspec schema --protocol`)."""
+"""The JSON Schemas of the protocol and of vectors, generated from their models (`kvspec schema --protocol`, `--vectors`)."""
 
 from __future__ import annotations
 
@@ -43,6 +43,23 @@ def protocol_schema() -> dict[str, Any]:
 def protocol_text() -> str:
     """The schema as it is printed and kept in ``docs/protocol.schema.json``."""
     return json.dumps(protocol_schema(), indent=2) + "\n"
+
+
+def vectors_schema() -> dict[str, Any]:
+    """The schema of a file of vectors."""
+    from kvspec.wire.vectors import VectorFile
+
+    definitions = definitions_of([VectorFile, *VERBS.values()])
+    for name in ("VectorFile", "VectorScenario", "Vector"):
+        definitions[name]["required"] = list(definitions[name]["properties"])  # nothing is left out
+    with_arguments(definitions["Vector"])
+    file = definitions.pop("VectorFile")
+    return {"$schema": DRAFT, "title": "kvspec vectors", **file, "$defs": definitions}
+
+
+def vectors_text() -> str:
+    """The schema as it is printed and kept in ``docs/vectors.schema.json``."""
+    return json.dumps(vectors_schema(), indent=2) + "\n"
 
 
 def definitions_of(models: list[type[BaseModel]]) -> dict[str, Any]:
