@@ -9,9 +9,10 @@ import subprocess
 import sys
 
 import jsonschema
+import pytest
 
 from kvspec.wire.messages import ANSWERS, INSTEAD, MESSAGES
-from kvspec.wire.schema import protocol_schema
+from kvspec.wire.schema import protocol_schema, protocol_text, vectors_text
 from tests.paths import PATHS, ROOT
 
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
@@ -34,6 +35,12 @@ def test_the_conversation_is_what_is_said() -> None:
     for shown, real in zip(lines[1::2], said, strict=True):
         head, cut, _ = shown.partition(" ...")
         assert real.startswith(head) if cut else real == shown
+
+
+@pytest.mark.parametrize("name", ["protocol", "vectors"])
+def test_the_schemas_in_docs_are_those_of_the_models(name: str) -> None:
+    text = {"protocol": protocol_text, "vectors": vectors_text}[name]()
+    assert (ROOT / "docs" / f"{name}.schema.json").read_text() == text, f"run: kvspec schema --{name} > docs/{name}.schema.json"
 
 
 def test_the_facts_satisfy_the_schema() -> None:
