@@ -12,6 +12,7 @@ from kvref.lookup import live, need_active, need_tokens
 from kvref.maps import Map
 from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.pages import behind, follow, let_go, let_go_stale, renew
+from kvref.policies.dedupe import rebases
 from kvref.policies.partial_blocks import enters
 from kvref.policies.room import plan_after
 from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
@@ -64,6 +65,7 @@ def commit_block(state: State, name: str, block: int, tokens: tuple[int, ...]) -
         state, nid = add_node(state, parent, own)
     else:
         nid = node.id
+    if node is not None and not node.gone and rebases(state):
         theirs = {k: p for k in keys if (p := page_at(state, nid, k[0]))}
         state = rebase(state, r, theirs)
         r = state.requests[r.name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvref.acting import because, fits
+from functools import partial
+
+from kvref.acting import attempt, because, fits
 from kvref.commit import finish
 from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use
@@ -11,10 +13,12 @@ from kvref.lookup import any_request, live, need_level, need_stream, need_tokens
 from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.order import Work
-from kvref.pages import behind, follow, let_go, new_page, unlock
+from kvref.pages import behind, follow, let_go, new_page
+from kvref.policies.copy_at import by_create
 from kvref.policies.match_renews import matched
+from kvref.policies.suspend import suspended
 from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
-from kvref.tree import match, page_at, shorter
+from kvref.tree import Match, match, matched_pages, shorter, usable
 from kvref.values import replace
 from kvref.why import InUse, NotNewest
 from kvspec import ops
@@ -33,29 +37,51 @@ def create(state: State, op: ops.Create) -> tuple[State, int]:
     need_tokens(tokens)
     if op.request in state.requests and state.requests[op.request].status is not RequestStatus.CLOSED:
         raise logic(f"request {op.request!r} exists: close it first, or choose another name")
-    nodes, length = match(state, tokens)
-    pages: dict[Key, int] = {}
-    for g in state.layout.groups:
-        # R1.3: of an SSM group the last block's state is held, as block 0.
-        state_of = {0: nodes[-1]} if nodes else {}
-        blocks = state_of if g.ssm else dict(enumerate(nodes))
-        for block, node in blocks.items():
-            page = page_at(state, node, g.index)
-            if page is not None and not state.layout.stale(g.index, block, length):
-                pages[g.index, block, 0] = page.id
-    whole = nodes[: length // state.layout.tpb]
-    state = matched(state, pages.values())
+    for found in usable(state, tokens):
+        try:
+            made = attempt(state, partial(hold_match, op=op, tokens=tokens, found=found))
+        except NoRoom:  # policy copy_at: the copy finds no room, so that the match is a shorter one
+            continue
+        length = found[1]
+        return because(made, op.request, shorter(state, tokens, found)) if length < len(tokens) else made, length
+    raise AssertionError("the empty match needs no room")
+
+
+def hold_match(state: State, op: ops.Create, tokens: tuple[int, ...], found: Match) -> State:
+    """R3.1: a new request that holds what its tokens match. Raises `NoRoom`, `Refused`, where it makes the copies of R3.4."""
     state, uid = fresh(state)
-    r = Request(op.request, uid, op.priority, prompt, tokens[:length], whole, Map(pages), length, length)
-    if length < len(tokens):
-        state = because(state, r.name, shorter(state, tokens, (nodes, length)))
-    return put_request(state, r), length
+    r = Request(op.request, uid, op.priority, op.prompt_length or 0, (), (), Map(), 0, 0)
+    state = with_match(state, r, tokens, found)
+    r = state.requests[r.name]
+    held = mapped(state, r)
+    copies = [(p, k) for k, p in held.items() if unfinished(state, r, k) and not state.layout.groups[k[0]].ssm]
+    if not (copies and by_create(state)):
+        return state
+    state = make_room(state, [state.layout.pool_group(Level.GPU, k[0]) for _, k in copies], held.values())
+    state = copy_private(state, r, copies)
+    return put_request(state, replace(state.requests[r.name], copied=True))
+
+
+def with_match(state: State, r: Request, tokens: tuple[int, ...], found: Match) -> State:
+    """The state in which a request that has nothing holds what its tokens match (R3.1)."""
+    nodes, length = found
+    pages = matched_pages(state, found)
+    r = replace(r, tokens=tokens[:length], path=nodes[: length // state.layout.tpb], pages=Map(pages))
+    return matched(put_request(state, replace(r, capacity=length, history=length)), pages.values())
+
+
+def match_again(state: State, r: Request) -> State:
+    """R3.10, policy ``suspend``: a request that let go of everything matches its tokens anew, and then is like one never resumed."""
+    if r.again is None:
+        return state
+    anew = replace(r, again=None, resumed=False, copied=False)
+    return with_match(state, anew, r.again, match(state, r.again))
 
 
 def unfinished(state: State, r: Request, key: Key) -> bool:
     """R3.4, R1.3: whether a held page is one that the first resume copies: the partly matched block, a matched SSM snapshot."""
-    partial = len(r.tokens) % state.layout.tpb != 0 and key[1] == len(r.path)
-    return not r.resumed and (partial or state.layout.groups[key[0]].ssm)
+    last = len(r.tokens) % state.layout.tpb != 0 and key[1] == len(r.path)
+    return not r.resumed and ((last and not r.copied) or state.layout.groups[key[0]].ssm)
 
 
 def change_stream(state: State, r: Request, stream: str | None) -> State:
@@ -82,11 +108,19 @@ def resume(state: State, op: ops.Resume) -> tuple[State, bool]:
     if r.active:
         raise logic(f"request {r.name!r} is active already")
     base = change_stream(state, r, stream)
-    return fits(base, r.name, lambda s: activate(s, s.requests[r.name], r.decoding or bool(op.decode)))
+
+    def acting(s: State) -> State:
+        s = match_again(s, s.requests[r.name])
+        return activate(s, s.requests[r.name], r.decoding or bool(op.decode), again=r.resumed)
+
+    return fits(base, r.name, acting)
 
 
-def activate(state: State, r: Request, decode: bool) -> State:
-    """R3.2-R3.5: lock every block that is not stale where it has to be, then offload (R4.3, R4.7). Raises `NoRoom`, `Refused`."""
+def activate(state: State, r: Request, decode: bool, *, again: bool) -> State:
+    """R3.2-R3.5: lock every block that is not stale where it has to be, then offload (R4.3, R4.7). Raises `NoRoom`, `Refused`.
+
+    ``again``: it was resumed before.
+    """
     for used, slots in use(state, r):
         if used / slots > state.layout.max_util:
             raise NoRoom(InUse(used, slots, state.layout.max_util))  # R3.5
@@ -111,7 +145,7 @@ def activate(state: State, r: Request, decode: bool) -> State:
         after.append(fence)
     state = bring_up(state, moves)
     state = copy_private(state, r, copies)
-    if r.resumed:  # R13.1: only of a request resumed before
+    if again:  # R13.1: only of a request resumed before
         state = replace(state, counters=replace(state.counters, resumes=state.counters.resumes + 1))
     r = state.requests[r.name]
     r = replace(r, status=locked.status, phase=locked.phase, resumed=True)
@@ -126,14 +160,7 @@ def suspend(state: State, op: ops.Suspend) -> tuple[State, None]:
     if not r.active:
         raise logic(f"request {r.name!r} is suspended already")
     state = replace(state, counters=replace(state.counters, suspends=state.counters.suspends + 1))
-    return hold(state, r), None
-
-
-def hold(state: State, r: Request) -> State:
-    """R3.10, R7.4: turn the locks of a request into holds."""
-    for page in mapped(state, r).values():
-        state = unlock(state, r, page)
-    return put_request(state, replace(r, status=RequestStatus.SUSPENDED))
+    return suspended(state, r), None
 
 
 def close(state: State, op: ops.Close) -> tuple[State, None]:

@@ -27,7 +27,7 @@ class Page:
     ``ready``: the work after which its payload is valid here; ``move``: which readiness that is, new at every move. ``reads`` and
     ``fence``: what the next use of its slot runs after besides: recorded reads (R7.7), and all else (R7.1, R7.4, R4.8).
     ``written``: by anyone, or copied. ``node``: the tree block that it is committed to. ``since``: the step, and the part
-    of it, in which it left LOCKED, or else was created (R10.2).
+    of it, in which it left LOCKED, or else was created (R10.2). ``entered``: lower if it entered the tree before another.
     """
 
     id: int
@@ -45,6 +45,7 @@ class Page:
     content: Content | None = None
     written: bool = False
     node: int | None = None
+    entered: int = 0
 
     @property
     def key(self) -> Key:
@@ -75,7 +76,9 @@ class Request:
     ``pages``: every page that it locks or holds. ``prompt``: tokens of the prompt. ``resumed``: had its first resume.
     ``versioned``: what its version stands for (R6.4). ``beams``: whether `set_beam_width` was called.
     ``ended``: committing is over; ``terminal``: by `end` (R3.9). ``closed_with``: how many tokens were committed when it was
-    closed; the tokens themselves are not kept then, nor is anything else that it does not answer any more (R3.10).
+    closed; the tokens themselves are not kept then, nor is anything else that it does not answer any more (R3.10). ``again``: the
+    tokens that it matches when it resumes, where a suspend has let go of everything (policy ``suspend``).
+    ``copied``: `create` has made its private copies (policy ``copy_at``).
     """
 
     name: str
@@ -100,6 +103,8 @@ class Request:
     acknowledged: int | None = None
     versioned: object = None
     closed_with: int | None = None
+    again: tuple[int, ...] | None = None
+    copied: bool = False
 
     @property
     def committed(self) -> int:

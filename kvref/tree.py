@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kvref.maps import Map
 from kvref.order import join
 from kvref.pages import delete, last_work, let_go_stale
 from kvref.policies.match import inside_a_block
 from kvref.policies.on_drop import alone
-from kvref.state import Node, Page, Request, State, fresh, put_page, stale, status
+from kvref.state import Key, Node, Page, Request, State, fresh, put_page, stale, status
 from kvref.values import memoised, replace
 from kvref.why import Shorter
 from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
@@ -52,8 +54,12 @@ def page_at(state: State, node: int, group: int) -> Page | None:
 
 @memoised
 def in_tree(pages: Map[int, Page]) -> dict[tuple[int, int], Page]:
-    """The page of each tree block and group that has one."""
-    return {(p.node, p.group): p for p in pages.values() if p.node is not None}
+    """The page of each tree block and group that has one; of several (policy ``dedupe``) the one that entered first."""
+    found: dict[tuple[int, int], Page] = {}
+    for p in pages.values():
+        if p.node is not None and ((first := found.get((p.node, p.group))) is None or p.entered < first.entered):
+            found[p.node, p.group] = p
+    return found
 
 
 def below(state: State, node: int) -> tuple[int, ...]:
@@ -77,7 +83,27 @@ def match(state: State, tokens: tuple[int, ...]) -> Match:
     Whole blocks first, then one partial match, with the child that is chosen by tokens alone; if the match with it lacks a page,
     whole blocks, longest first.
     """
-    return next(m for m in matches(state, tokens) if missing(state, m) is None)
+    return next(usable(state, tokens))
+
+
+def usable(state: State, tokens: tuple[int, ...]) -> Iterator[Match]:
+    """R3.1: the matches that lack no page, the longest first; the empty match at the end."""
+    return (m for m in matches(state, tokens) if missing(state, m) is None)
+
+
+def matched_pages(state: State, m: Match) -> dict[Key, int]:
+    """R3.1: the pages that a match holds, by number: those of blocks that are not stale at its length."""
+    nodes, length = m
+    pages: dict[Key, int] = {}
+    for g in state.layout.groups:
+        # R1.3: of an SSM group the last block's state is held, as block 0.
+        state_of = {0: nodes[-1]} if nodes else {}
+        blocks = state_of if g.ssm else dict(enumerate(nodes))
+        for block, node in blocks.items():
+            page = page_at(state, node, g.index)
+            if page is not None and not state.layout.stale(g.index, block, length):
+                pages[g.index, block, 0] = page.id
+    return pages
 
 
 def matches(state: State, tokens: tuple[int, ...]) -> list[Match]:
@@ -152,7 +178,7 @@ def emit(state: State, event: TreeEvent) -> State:
 def enter(state: State, r: Request, page: Page, node: int) -> State:
     """R2.1: a page turns committed where it is. R6.4: the work so far on the request's stream joins its readiness."""
     state, move = fresh(state)
-    return put_page(state, replace(page, node=node, ready=join(page.ready, last_work(state, r)), move=move))
+    return put_page(state, replace(page, node=node, ready=join(page.ready, last_work(state, r)), move=move, entered=move))
 
 
 def doomed(state: State, page: Page, gone: frozenset[int] = frozenset()) -> tuple[tuple[int, ...], tuple[Page, ...]]:

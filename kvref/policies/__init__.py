@@ -8,6 +8,8 @@ OFFERED: Offer = checked_offer(
     {
         "match": ("token", "block"),
         "partial_blocks": ("kept", "none"),
+        "copy_at": ("resume", "create"),
+        "dedupe": ("rebase", "keep_both"),
         "held": ("evictable", "pinned"),
         "recency": ("release", "access"),
         "match_renews": (False, True),
@@ -17,6 +19,7 @@ OFFERED: Offer = checked_offer(
         "room": ("counts", "not_counted"),
         "failed_operation": ("evicts_nothing", "may_have_evicted"),
         "clear_event": ("each", "one"),
+        "suspend": ("hold", "recompute"),
     }
 )
 """The values that the reference can be told to follow."""

@@ -274,7 +274,8 @@ def text(value: object) -> str:
 
 def inconsistencies(side: Side, comparison: Comparison) -> Iterator[Difference]:
     """What one system shows that cannot be, whatever the other shows."""
-    for problem in side.now.problems:
+    doubles = side.now.doubles if comparison.shared.manager.policy.dedupe == "rebase" else []
+    for problem in (*side.now.problems, *doubles):
         is_reference = side is comparison.reference
         yield comparison.differ("page", problem, "inconsistent" if is_reference else "-", "-" if is_reference else "inconsistent")
 

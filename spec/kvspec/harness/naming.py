@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
 from kvspec.config import Level
+from kvspec.harness.twins import twins_of
 from kvspec.observation import BAD, Observation, Order, PageRef, PageView
 from kvspec.payload import Content
 
@@ -74,13 +75,19 @@ def prefix_of(tokens: tuple[int, ...]) -> Prefix | tuple[int, ...]:
 
 
 PageKey: TypeAlias = tuple[str, Prefix | tuple[int, ...] | PageRef | int, int]
-"""What a page is known by: its group, then the tokens of its tree block or its smallest reference, then its beam."""
+"""What a page is known by: its group, then the tokens of its tree block or its smallest reference, then its beam.
+
+Of pages of the tree with equal tokens those that are not the first have -1, -2 and so on in the place of the beam.
+"""
 
 
-def page_key(page: PageView, number: int) -> PageKey:
-    """What a page is known by; ``number``, its place in the observation, where it has neither tokens nor references."""
+def page_key(page: PageView, number: int, twin: int = 0) -> PageKey:
+    """What a page is known by; ``number``, its place in the observation, where it has neither tokens nor references.
+
+    ``twin``: how many pages with the same tokens come before it (``kvspec.harness.twins``).
+    """
     if page.tokens is not None:
-        return (page.group, prefix_of(page.tokens), page.beam)
+        return (page.group, prefix_of(page.tokens), -twin if twin else page.beam)
     if page.refs:
         return (page.group, min(page.refs) if len(page.refs) > 1 else next(iter(page.refs)), page.beam)
     return (page.group, number, page.beam)
@@ -107,12 +114,14 @@ class Index:
 
     ``problems``: what is inconsistent in the observation by itself, one text each. ``fresh``: the numbers of the pages of which
     something is not as in the observation before, by value; ``None``: nothing is known of one. ``entries``: by snapshot, index,
-    level and readiness of each block, as values. ``digest``: of all pages, but for what only this system can name.
+    level and readiness of each block, as values. ``digest``: of all pages, but for what only this system can name. ``twins``: the
+    numbers of pages of the tree that have the tokens of another; ``doubles``: that there are some, one text each.
     """
 
     def __init__(self, observation: Observation, before: Index | None = None) -> None:
         """Index an observation. ``before``: that of the same system a step before."""
         self.observation = observation
+        last = before
         self.told = len(observation.pages) >= FEW
         if before is not None and not (self.told and before.told):
             before = None  # looking at all of few pages costs less than telling which have changed
@@ -131,12 +140,26 @@ class Index:
         self.pools: dict[tuple[Level, str], str] = {
             (level, group): name for (level, name), pool in observation.pools.items() for group in pool.groups
         }
+        self.twins: dict[int, int] = {}
+        self.doubles: list[str] = []
+        self.problems = self._built(before)
+        if self.doubles or (last is not None and last.twins):
+            # Their keys hang on what was there before: everything is looked at.
+            self.twins = twins_of(observation, None if last is None else last.observation, {} if last is None else last.twins)
+            self.told, self.fresh, self._before, self.entries = False, None, None, {}
+            doubles = self.doubles
+            self.problems = self._built(None)
+            self.doubles = doubles
+        self.digest = sum(self._digests)
+
+    def _built(self, before: Index | None) -> list[str]:
+        """Index the pages; what is inconsistent comes back."""
         self.keys: list[PageKey] = []
         self.by_key: dict[PageKey, int] = {}
         self.by_ref: dict[PageRef, int] = {}
         self.at: dict[tuple[Level, str, int], int] = {}
-        self.problems: list[str] = list(self._build(before))
-        self.digest = sum(self._digests)
+        self._digests.clear()
+        return list(self._build(before))
 
     def follows(self, before: Index) -> bool:
         """Whether ``fresh`` is told from that observation."""
@@ -173,7 +196,7 @@ class Index:
             assert self.fresh is not None
             self.fresh.add(number)
         else:
-            key = page_key(page, number)
+            key = page_key(page, number, self.twins.get(number, 0))
             if not self.told:
                 return key
         fixed = type(self.prints[number]) is tuple
@@ -188,7 +211,11 @@ class Index:
             if page.tokens is None and not page.refs:
                 yield f"{page_name(page)} is in no tree block and no request refers to it: it should not exist"
             if self.by_key.setdefault(key, number) != number:
-                yield f"two pages are known as {page_name(page)}"
+                text = f"two pages are known as {page_name(page)}"
+                if page.tokens is None:
+                    yield text
+                else:
+                    self.doubles.append(text)
             for ref in page.refs:
                 if self.by_ref.setdefault(ref, number) != number:
                     yield f"{ref} refers to two pages: {page_name(page)} and {page_name(self.pages[self.by_ref[ref]])}"

@@ -174,7 +174,7 @@ class _Replay:
         groups = tuple(group_shapes(scenario.manager))
         self.memories = (Memory(groups), Memory(groups))
         self.indexes: tuple[Index | None, Index | None] = (None, None)
-        self.shared = Shared.of(scenario.manager, unobserved_by(*self.factories))
+        self.shared = Shared.of(self.scenario.manager, unobserved_by(*self.factories))
         self.shared.loose = not isinstance(own, Raised) and bool(not_asked(scenario, implementation.factory))
         self.touched: tuple[dict[PageKey, int], dict[tuple[str, int], int]] = ({}, {})
         self.taken: list[Step] = []
