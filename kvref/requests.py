@@ -71,7 +71,7 @@ def with_match(state: State, r: Request, tokens: tuple[int, ...], found: Match) 
 
 
 def match_again(state: State, r: Request) -> State:
-    """R3.10, policy ``suspend``: a request that let go of everything matches its tokens anew, and then is like one never resumed."""
+    """R3.10, policy ``suspend``: a request that let go of everything matches its tokens anew, as one never resumed."""
     if r.again is None:
         return state
     anew = replace(r, again=None, resumed=False, copied=False)

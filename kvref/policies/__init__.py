@@ -20,6 +20,7 @@ OFFERED: Offer = checked_offer(
         "failed_operation": ("evicts_nothing", "may_have_evicted"),
         "clear_event": ("each", "one"),
         "suspend": ("hold", "recompute"),
+        "versions": ("exactly", "at_least"),  # asks no more of it: its versions are the least
     }
 )
 """The values that the reference can be told to follow."""

@@ -18,7 +18,18 @@ from kvspec.harness.replay import Named, replay
 from kvspec.harness.report import by_policy
 from kvspec.harness.systems import SystemNotFound, find_system
 from kvspec.language.loader import read_bytes
-from kvspec.policies import POLICIES, USUAL, Offer, Policies, PolicyError, checked_offer, default, policy_text, value_text
+from kvspec.policies import (
+    EVERYTHING,
+    POLICIES,
+    USUAL,
+    Offer,
+    Policies,
+    PolicyError,
+    checked_offer,
+    default,
+    policy_text,
+    value_text,
+)
 from kvspec.scenario import Scenario
 from tests.paths import ROOT
 
@@ -82,12 +93,12 @@ def test_every_policy_is_named_below_the_rule_that_it_varies_and_on_the_page_of_
     for name, policy in POLICIES.items():
         row = next(line for line in page.splitlines() if line.startswith("| `") and f"`{name}`" in line.split("|")[1])
         assert all(f"`{value_text(value)}`" in row for value in policy.values) and policy.rules[0] in row
-        if name in IN_RULES:
-            (text,) = re.findall(rf"^- ({re.escape(policy.rules[0])} (?:.|\n)*?)(?=^- R|^## )", rules, re.M)
-            assert f"Policy `{name}: {value_text(default(name))}`" in text
+        (text,) = re.findall(rf"^- ({re.escape(policy.rules[0])} (?:.|\n)*?)(?=^- R|^## )", rules, re.M)
+        assert f"Policy `{name}: {value_text(default(name))}`" in text
 
 
-IN_RULES = {name for name, values in OFFERED.items() if len(values) > 1}
+def test_the_reference_follows_every_value() -> None:
+    assert dict(OFFERED) == dict(EVERYTHING)
 
 
 def test_a_system_that_follows_its_policy_agrees_and_what_is_expected_for_another_says_nothing() -> None:

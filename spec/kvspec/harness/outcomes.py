@@ -9,6 +9,7 @@ from typing import Any
 from kvspec.config import Level, ManagerConfig, group_names
 from kvspec.harness.compare import Comparison, text
 from kvspec.harness.difference import Difference, Kind
+from kvspec.harness.newer import same_but_newer
 from kvspec.harness.side import Side
 from kvspec.observation import BAD, Counters, GroupCounters
 from kvspec.refs import RefError, entry
@@ -40,12 +41,15 @@ def compare_outcomes(c: Comparison) -> Iterator[Difference]:
         yield _difference("error", f"outcome of {step.op.verb}", said, wanted, messages, position or step.position)
         return
     if step.returns is not UNSET:
-        oks = [returned(step.returns, side.outcome, c, side) for side in sides]
+        again = same_but_newer(c, step.op, *(side.outcome.value for side in sides))
+        oks = [returned(step.returns, side.outcome, c, side) for side in (sides[:1] if again else sides)]
         if not all(oks):
             wanted = f"returns {_yaml(step.returns)}"
             yield _difference("returns", f"value of {step.op.verb}", said, wanted, messages, position or step.position)
             return
     values = [_shared(side.outcome.value, c, side) for side in sides]
+    if same_but_newer(c, step.op, values[0], values[1]):
+        return
     if values[0] != values[1] or type(values[0]) is not type(values[1]) or repr(values[0]) != repr(values[1]):
         yield Difference(
             Kind.OUTCOME,
