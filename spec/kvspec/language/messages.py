@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic_core import ErrorDetails
 from kvspec.config import ConfigError, Model
 from kvspec.language.nodes import Items, Key, Node, Scalar, Table, find, plain
 from kvspec.language.problems import Problem, listed, nearest, shown
+from kvspec.language.slips import strange_space
 from kvspec.scenario import Expect, Position
 from kvspec.words.expectations import EXPECTATIONS
 from kvspec.words.terms import meant_word
@@ -125,6 +127,8 @@ def _problems(path: Path, node: Node, wanted: Any, name: str, error: ValidationE
     inner = {where[:length] for where in found for length in range(len(where))}
     # A key that is missing because it is misspelt is one problem, not two.
     meant = {(*where[:-1], problem.hint) for where, problem in found.items() if problem.message.startswith("unknown key")}
+    # Nor is one whose colon has no space after it.
+    meant |= {(*where[:-1], str(where[-1]).partition(":")[0]) for where in found if where and ":" in str(where[-1])}
     return [problem for where, problem in found.items() if where not in inner and where not in meant]
 
 
@@ -215,6 +219,8 @@ _PARTS = {
 def unknown_key(position: Position, key: str, owner: str, keys: list[str]) -> Problem:
     """The problem of a key that ``owner`` does not have."""
     word, colon, rest = key.partition(":")
+    if (strange := strange_space(key)) is not None:
+        return Problem(replace(position, column=position.column + strange[0]), strange[1], "a space")
     if colon and word in keys:
         return Problem(position, f"no space after the colon of {word!r}", f"'{word}: {rest}'")
     near = meant_word(key, keys) or nearest(key, keys)

@@ -135,13 +135,15 @@ def _introduce(known: Known, parsed: Parsed) -> Iterable[Problem]:
 
 
 def _introduce_loosely(known: Known, node: Node) -> None:
-    for value in node.entries.values() if isinstance(node, Table) else ():
+    """What a step would introduce that is wrong in some way, so that what follows is not wrong as well."""
+    for word, value in node.entries.items() if isinstance(node, Table) else ():
         if isinstance(value, Scalar):
-            known.introduce("request", value.text)
+            known.introduce("request", value.text or word.partition(":")[2].strip())
         for key, name in value.entries.items() if isinstance(value, Table) else ():
+            written, _, stuck = key.partition(":")  # the name may stick to the colon
             for argument, kind in INTRODUCES.values():
-                if argument == key and isinstance(name, Scalar):
-                    known.introduce(kind, name.text)
+                if argument == written and isinstance(name, Scalar):
+                    known.introduce(kind, stuck.strip() or name.text)
 
 
 def _check_arguments(known: Known, parsed: Parsed) -> Iterable[Problem]:

@@ -56,13 +56,20 @@ def find_slip(text: str, line: int, began: int, said: str) -> Slip | None:
 
 def _strange_space(stuck: _Stuck) -> Slip | None:
     for number in sorted({stuck.began, stuck.before(), stuck.line}):
-        text = stuck.text(number)
-        for column, character in enumerate(text, 1):
-            if character == "#" and text[: column - 1].strip(" ") == "":
-                break
-            if not character.isascii() and (character.isspace() or unicodedata.category(character) in ("Zs", "Cf")):
-                name = unicodedata.name(character, "strange space").lower()
-                return Slip(number, column, f"a {name} (U+{ord(character):04X}), which looks like a space and is none", "a space")
+        found = strange_space(stuck.text(number))
+        if found is not None:
+            return Slip(number, found[0] + 1, found[1], "a space")
+    return None
+
+
+def strange_space(text: str) -> tuple[int, str] | None:
+    """Where text has the first character, comments aside, that looks like a space and is none, and what to say of it."""
+    for place, character in enumerate(text):
+        if character == "#" and text[:place].strip(" ") == "":
+            break
+        if not character.isascii() and (character.isspace() or unicodedata.category(character) in ("Zs", "Cf")):
+            name = unicodedata.name(character, "strange space").lower()
+            return place, f"a {name} (U+{ord(character):04X}), which looks like a space and is none"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from kvspec.errors import ErrorKind
 from kvspec.language.messages import at, check, describe, keys_of, unknown_key
 from kvspec.language.nodes import Items, Key, Node, Scalar, Table, plain
 from kvspec.language.problems import Problem, listed, nearest, shown
-from kvspec.language.slips import without_colon
+from kvspec.language.slips import strange_space, without_colon
 from kvspec.ops import VERBS, Operation
 from kvspec.scenario import (
     UNSET,
@@ -114,6 +114,8 @@ def _verb(path: Path, node: Table) -> str | Problem:
             where = at(path, node, (key,), key=True)
             if verbs:
                 return _unknown_beside(where, key, verbs[0])
+            if (strange := strange_space(key)) is not None:
+                return Problem(replace(where, column=where.column + strange[0]), strange[1], "a space")
             meant = without_colon(key)
             if meant is not None:
                 return Problem(where, f"no colon after {meant.partition(':')[0]!r}", f"'{meant}'")
@@ -156,6 +158,9 @@ def _operation(path: Path, node: Table, verb: str, problems: list[Problem]) -> t
         args = Table({}, {}, node.keys[verb])
     elif not isinstance(args, Table) and model.bare is not None and isinstance(args, Scalar):
         bare = model.model_fields[model.bare].alias or model.bare
+        if isinstance(args.value, str) and " " in args.value.strip():
+            problems.append(Problem(at(path, args), f"{verb} is {shown(args.value)}", _arguments(model)))
+            return None, None
         args = Table({bare: args}, {bare: args.span}, args.span)
     elif not isinstance(args, Table):
         expected = _arguments(model)

@@ -136,6 +136,7 @@ OTHER_WORDS: Mapping[str, str] = {
     "delete": "close",
     "decode": "enter_decode",
     "start_decode": "enter_decode",
+    "generate": "enter_decode",
     "onboard": "prefetch",
     "load": "prefetch",
     "fetch": "prefetch",
