@@ -83,12 +83,12 @@ def show(*args: str | Path, code: int = 0, **more: str) -> str:
     return done.stdout if code in (0, 1) else done.stderr
 
 
-def on_terminal(*args: str | Path, width: int, code: int = 0, **more: str) -> str:
-    """What is printed on a terminal of a width."""
+def on_terminal(*args: str | Path, width: int, code: int = 0, command: str = "show", **more: str) -> str:
+    """What a command prints on a terminal of a width."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", RUN, "show", *map(str, args)]
+    typed = [sys.executable, "-c", RUN, command, *map(str, args)]
     size = environment(COLUMNS=str(width), TERM="xterm-256color", **more)
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, cwd=ROOT, env=size) as running:
+    with subprocess.Popen(typed, stdout=theirs, stderr=theirs, cwd=ROOT, env=size) as running:
         os.close(theirs)
         said = b""
         while True:
@@ -203,6 +203,24 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(tmp_path: Path
     for line in wrapped.splitlines():
         assert len(line) <= width or len(line.split()) == 1, line
     assert len(wrapped.splitlines()) > len(whole.splitlines())
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_failing_run_breaks_no_word_and_no_command(width: int) -> None:
+    args = ("docs/examples/tiny.yaml", "--system", "tiny_adapter:TinySystem")
+    said = plain(on_terminal(*args, width=width, code=1, command="run", TINY_BUG="partial_line"))
+    lines = said[said.index("FAILED") :].splitlines()
+    assert "reproduce: kvspec run docs/examples/tiny.yaml:1 --system tiny_adapter:TinySystem" in lines
+    for line in lines:
+        assert len(line) <= width or line.startswith("reproduce: "), line
+    long = "index: gpu slot 2 (chat.main.2) in the reference, host slot 3 (chat.main.2) in the implementation"
+    assert (f"      {long}" in lines) is (width == 160)
+    assert long in " ".join(said.split())
+
+
+def test_the_scenarios_of_a_word_break_between_words() -> None:
+    for line in plain(on_terminal("resize", width=80, command="explain")).splitlines():
+        assert len(line) <= 80, line
 
 
 def test_colours_are_for_terminals_that_want_them() -> None:

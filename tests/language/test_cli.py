@@ -200,6 +200,13 @@ def test_rules_on_a_terminal_are_wrapped_under_their_sections(good: Path, monkey
     assert any(line.lstrip().startswith(str(good)[:20]) for line in lines)
 
 
+def test_rules_of_no_file() -> None:
+    result = kvspec("rules", "R4")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "R4: there is no such file or folder: kvspec explain R4 prints a rule or a section\n"
+    assert kvspec("rules", "none.yaml").stderr == "none.yaml: there is no such file or folder\n"
+
+
 def test_rules_missing(good: Path) -> None:
     result = kvspec("rules", "--missing", str(good))
     assert result.returncode == 0

@@ -105,9 +105,13 @@ def _print_rule(console: Console, rule: Rule) -> None:
 
 
 def _print_scenarios(console: Console, scenarios: Sequence[Scenario], every: bool) -> None:
+    from rich.text import Text
+
+    from kvspec.cli.wrapping import print_line as print_styled
+
     shown = scenarios if every else scenarios[:MAX_SCENARIOS]
     for one in shown:
-        console.print(f"  {one.position.path}:{one.position.line}  {one.name}", style="green", markup=False, soft_wrap=True)
+        print_styled(console, Text(f"  {one.position.path}:{one.position.line}  {one.name}", "green"), 4)
     if len(shown) < len(scenarios):
         console.print(f"  and {len(scenarios) - len(shown)} more scenarios; --all lists them", style="dim", markup=False)
     if not scenarios:

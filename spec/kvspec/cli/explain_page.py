@@ -74,7 +74,7 @@ def _print(scenario: Scenario, steps: list[tuple[Step, Index]], recorder: Record
     from rich.console import Console
     from rich.text import Text
 
-    from kvspec.cli.step_lines import print_line
+    from kvspec.cli.wrapping import print_line
     from kvspec.harness.timeline.whereabouts import step_text, story, whereabouts
 
     console = Console(highlight=False, emoji=False)

@@ -329,9 +329,10 @@ def _report_at_once(console: Console, found: Found, output: Path | None, seconds
 def _report(console: Console, found: Found, plan: Plan, output: Path | None) -> None:
     from rich.syntax import Syntax
 
+    from kvspec.cli.wrapping import print_report
     from kvspec.harness.report import failure_report
 
-    console.print(failure_report(found.result, (plan.against, plan.system), _command(found.seed, plan)), soft_wrap=True)
+    print_report(console, failure_report(found.result, (plan.against, plan.system), _command(found.seed, plan)))
     path = _write(found, output)
     if path is None:
         console.print(Syntax(found.text, "yaml", word_wrap=True))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from kvspec.cli.wrapping import print_report
 from kvspec.harness.difference import Result, Verdict
 from kvspec.harness.report import first_difference, path_text, summary
 
@@ -50,7 +51,7 @@ def print_results(
         if number == MAX_REPORTS and not verbose:
             break
         for place in group if verbose else group[:1]:
-            console.print(reports[place], soft_wrap=True)
+            print_report(console, reports[place])
             console.print()
         if not verbose and len(group) > 1:
             console.print(f"{len(group) - 1} more begin with: {_first(results[group[0]])}", style="bold red", markup=False)

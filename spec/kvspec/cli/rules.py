@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,10 @@ def rules(
 
     if missing and covered:
         refuse("--missing and --covered contradict each other")
+    for path in paths or ():
+        if not path.exists():
+            hint = f": kvspec explain {path} prints a rule or a section" if re.fullmatch(r"R\d+(\.\d+)?", str(path)) else ""
+            refuse(f"{path}: there is no such file or folder{hint}")
     scenarios, problems = load_paths(scenario_files(paths or [suite_or_exit()]))
     for problem in problems:
         typer.echo(str(problem), err=True)

@@ -233,7 +233,10 @@ def _tell_under_way(console: Console, results: Sequence[Result]) -> None:
 def _show(
     console: Console, plan: Plan, results: list[Result], verbose: bool, quiet: bool, junit: Path | None, html: Path | None
 ) -> None:
+    from rich.text import Text
+
     from kvspec.cli.listing import counts, print_results
+    from kvspec.cli.wrapping import print_line
     from kvspec.harness.html import write_html
     from kvspec.harness.junit import write_junit
     from kvspec.harness.policies import unusual_policies
@@ -258,7 +261,7 @@ def _show(
         console.print(line, style="yellow", markup=False)
     unobserved = unobserved_by(found_system(plan.system), found_system(plan.against))
     if unobserved:
-        console.print(f"not compared: {not_compared(unobserved)}", style="yellow", markup=False)
+        print_line(console, Text(f"not compared: {not_compared(unobserved)}", "yellow"), 4)
     unchecked = sum(result.device != "cuda" for result in results)
     if (
         unchecked
@@ -275,5 +278,7 @@ def _show(
         option, path = "--html", html
         if html is not None:
             write_html(html, plan, results, texts)
+            if not quiet:
+                console.print(f"{html}: open it in a browser", markup=False, soft_wrap=True)
     except OSError as error:
         refuse(f"{option} {path}: cannot be written: {(error.strerror or 'no reason given').lower()}")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-
-from rich.console import Console, Group
+from rich.console import Console
 from rich.text import Text
 
 from kvspec.cli.state_lines import Line, state_lines
+from kvspec.cli.wrapping import print_line, print_report
 from kvspec.harness.timeline.changes import Change, row_text
 from kvspec.harness.timeline.record import Divergence, Seen
 from kvspec.harness.timeline.timeline import Timeline
@@ -58,12 +56,7 @@ class Printer:
             self.console.print()
             if self.only is not None and self.only > timeline.last:
                 self._line(Text(f"the two systems differ at step {timeline.last} already", "yellow"), 0)
-            for part in timeline.report.renderables if isinstance(timeline.report, Group) else [timeline.report]:
-                text = part if isinstance(part, Text) else Text(str(part))
-                for line in text.split("\n"):
-                    # What follows of a line of YAML stands under its text, of anything else under its words.
-                    lead = re.match(r"[> ] *\d+ \| *|[> ]*", line.plain)
-                    self._line(line, len(lead[0] if lead else "") + 2)
+            print_report(self.console, timeline.report)
         if timeline.stopped:
             self.console.print()
             self._line(Text(timeline.stopped, "yellow"), 0)
@@ -120,35 +113,6 @@ class Printer:
 
     def _line(self, text: Text, indent: int) -> None:
         print_line(self.console, text, indent)
-
-
-def print_line(console: Console, text: Text, indent: int) -> None:
-    """One line, on a terminal wrapped between words and what follows indented; in a file or a pipe it stays one."""
-    if not console.is_terminal:
-        console.print(text, soft_wrap=True)
-        return
-    indent = min(indent, console.width // 3)
-    for number, line in enumerate(_wrapped(console, text, indent)):
-        console.print(Text(" " * indent).append_text(line) if number else line, soft_wrap=True)
-
-
-def _wrapped(console: Console, text: Text, indent: int) -> Iterator[Text]:
-    lead = len(text.plain) - len(text.plain.lstrip(" "))
-    width = max(console.width - indent, 20)
-    rest = text
-    limit = max(console.width, 20)
-    while len(rest.plain) > limit:
-        cut = rest.plain.rfind(" ", lead, limit + 1)
-        if cut <= lead:  # a word longer than the line is not broken
-            cut = rest.plain.find(" ", limit)
-        if cut < 0:
-            break
-        yield rest[:cut]
-        rest = rest[cut:]
-        strip = len(rest.plain) - len(rest.plain.lstrip(" "))
-        rest = rest[strip:]
-        lead, limit = 0, width
-    yield rest
 
 
 def _names(step: Step, request: str) -> bool:
