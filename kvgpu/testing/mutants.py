@@ -17,6 +17,7 @@ from kvgpu.testing.pairs import PAIRS
 from kvgpu.testing.patches import DROPPED, Patch
 from kvgpu.testing.reads import READS
 from kvgpu.testing.sizes import SIZES
+from kvgpu.testing.steps import STEPS
 from kvgpu.testing.waits import WAITS
 
 
@@ -98,5 +99,6 @@ def mutants() -> tuple[Mutant, ...]:
     """All breaks: the sites, the waits that share a site's name, the guards."""
     fences = [Mutant(site, site.split()[0], "fence", {"mutant": site}) for site in SITES]
     waits = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in WAITS]
-    guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS, *READS))
+    patches = (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS, *READS, *STEPS)
+    guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in patches)
     return (*fences, *waits, *guards)
