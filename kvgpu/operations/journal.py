@@ -65,11 +65,12 @@ class Journal:
         write(array, slots, values)
         self._undo.append(lambda: write(array, slots, old))
 
-    def take_over_readers(self, pool: SlotPool, slots: Int32) -> None:
-        """The reads recorded on slots so far are waited for, or part of another fence: they are forgotten here (R7.7)."""
+    def take_over_readers(self, pool: SlotPool, slots: Int32) -> Int32:
+        """The fence of the reads recorded on each slot: whoever asks has them waited for, and they are forgotten here (R7.7)."""
         old = pool.readers(slots)
         pool.set_readers(slots, EMPTY)
         self._undo.append(lambda: pool.set_readers(slots, old))
+        return old
 
     def put_blocks(self, blocks: GroupBlocks, name: str, where: object, values: object) -> None:
         """Set ``page``, ``locked`` or ``kept`` of blocks of a request."""
@@ -189,9 +190,9 @@ class Journal:
         pages, fences = self.core.pages, self.core.fences
         for key, part in self.core.by_key(numbers):
             pool, slots = self.pool(key), pages.slot[part]
-            behind = fences.united(fences.united(pool.fence[slots], pages.ready[part]), pool.readers(slots))
+            readers = self.take_over_readers(pool, slots)
+            behind = fences.united(fences.united(pool.fence[slots], pages.ready[part]), readers)
             self.put_slots(pool, "fence", slots, behind)
-            self.take_over_readers(pool, slots)
             self.vacate(pool, slots)
             pool.evictable -= len(part)
             self.freed.setdefault(key, []).append(slots)

@@ -84,6 +84,7 @@ def _plain(core: Core, request: Request, capacity: int, history: int) -> _Plain 
             if group.stale(history, size) != group.stale(request.history, size):
                 return None
             continue
+        # A block that becomes complete has not been shared or moved: whatever changes that goes through the transaction.
         page = int(own.page[0, block])
         if (
             not own.locked[0, block]

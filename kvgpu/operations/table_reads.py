@@ -16,7 +16,7 @@ from kvgpu.operations.recorded_reads import OF_SLOT
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Membership, Request
 from kvgpu.requests.row_entries import ChangedBlocks, RequestEntries
-from kvgpu.runs import SHORT, Int32, distinct
+from kvgpu.runs import SHORT, Int32, distinct, read, write
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pools import SlotPool
 
@@ -70,7 +70,7 @@ class TableReads:
 
     def not_noted(self, pool: SlotPool, slots: Int32) -> list[tuple[npt.NDArray[np.intp], list[Point]]]:
         """The reads that concern slots of a pool and are not noted at them: where in ``slots`` these stand, and the reads."""
-        first = self._first[slots + self._starts[pool.key]]
+        first = read(self._first, slots + self._starts[pool.key])
         if len(first) <= SHORT:
             behind = np.array(
                 [at for at, number in enumerate(first.tolist()) if NOT_NAMED < number <= self._count], dtype=np.intp
@@ -90,7 +90,7 @@ class TableReads:
         found = self.not_noted(pool, slots)
         for where, points in found:
             pool.note_reads(slots[where], points)
-            self._first[slots[where] + self._starts[pool.key]] = self._count + 1
+            write(self._first, slots[where] + self._starts[pool.key], self._count + 1)
         return bool(found)
 
     def close(self) -> None:

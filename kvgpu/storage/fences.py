@@ -91,6 +91,7 @@ class FenceTable:
     def register(self, numbers: Int32) -> Int32:
         """Have the table keep alive the fences that ``numbers`` names. Returns the array."""
         self._roots.append(numbers)
+        self._collect_at = max(self._collect_at, self._afford())
         return numbers
 
     def replace(self, old: Int32, new: Int32) -> Int32:
@@ -256,8 +257,11 @@ class FenceTable:
                 self._waiting.discard(number)
                 self._spare.append(number)
         used = len(self._fences) - len(self._spare)
-        room = sum(root.size for root in self._roots) // LOOK
-        self._collect_at = used + max(used, min(max(room, FEWEST), MOST))
+        self._collect_at = used + max(used, self._afford())
+
+    def _afford(self) -> int:
+        """So many new fences are worth a look at all the numbers."""
+        return min(max(sum(root.size for root in self._roots) // LOOK, FEWEST), MOST)
 
     def wait(self, stream: Stream, points: Iterable[Point], site: str | None = None, *, where: str | None = None) -> None:
         """Order ``stream`` after points. ``site``, ``where``: see ``Wait``."""

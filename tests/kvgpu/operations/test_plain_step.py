@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvgpu.device.api import DeviceError
+from kvgpu.errors import CopyFailed
 from kvgpu.operations import plain_step
 from kvgpu.requests.request import Request
+from kvgpu.storage.copier import Copier
 from kvgpu.storage.fences import Fence
 from kvgpu.storage.pages import FIELDS
 from kvspec.config import ManagerConfig
@@ -105,3 +108,25 @@ def test_the_plain_case_is_what_a_transaction_does(seed: int, config: ManagerCon
     for number, (fast, slow) in enumerate(zip(*runs, strict=True)):
         assert fast == slow, number
     assert sum(plain) >= 4 or config is not TWO
+
+
+def test_a_copy_that_cannot_be_submitted_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(0, TWO, blocks=8)
+    (request, stream), seen = (calls.manager.create("r"), calls.streams[0]), Seen(calls)
+    calls.requests.append(request)
+    assert calls.manager.resume(request, stream, decode=True)
+    assert calls.manager.resize(request, 8)
+    seen.look()
+
+    def refused(*_: Any) -> None:
+        raise DeviceError("no pinned memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Copier, "on_lane", refused)
+        with pytest.raises(CopyFailed, match="copy refused: gpu to host, pool group 0, 2 pages: no pinned memory"):
+            calls.manager.resize(request, None, 2)
+    seen.look()
+    before, after = ([*each[:-1], each[-1][:2], each[-1][3:]] for each in seen.after)
+    assert before == after
+    assert calls.manager.resize(request, None, 2)
+    assert request.levels(0).tolist() == [1, 0, 0, 0]
