@@ -64,6 +64,14 @@ def test_each_planted_bug_is_found(driver: Path, bug: str, says: str) -> None:
     assert says in said
 
 
+def test_random_lifecycles_agree_and_find_a_bug(driver: Path) -> None:
+    code, said = kvspec(driver, "fuzz", "--system", "DRIVER", "--jobs", "1", "--seeds", "10", "--steps", "40")
+    assert code == 0, said
+    assert "10 lifecycles of 40 steps, 0 failed" in said
+    code, said = kvspec(driver, "fuzz", "--system", "DRIVER", "--jobs", "1", "--seeds", "10", "--steps", "40", bug="leak")
+    assert code == 1 and "differs free slots of" in said, said
+
+
 def test_what_it_does_not_know_is_told(driver: Path) -> None:
     done = subprocess.run([str(driver), "--fast"], capture_output=True, text=True, timeout=10, check=False)
     assert (done.returncode, done.stderr) == (2, "--fast: expected --bug=parent, recent, leak or held\n")
