@@ -44,7 +44,8 @@ class TableReads:
         self._starts = {pool.key: int(start) for pool, start in zip(self._pools, ends, strict=False)}
         self._bounds = ends[1:-1]
         layouts = [core.layout.groups[group].pool_groups for group in groups]
-        self._bases = np.array([[self._starts[key] for key in enumerate(numbers)] for numbers in layouts], dtype=np.int64)
+        self._base_of = [[self._starts[key] for key in enumerate(numbers)] for numbers in layouts]
+        self._bases = np.array(self._base_of, dtype=np.int64)
         self._entries: Int32 = np.zeros(int(ends[-1]), dtype=np.int32)
         self._first: npt.NDArray[np.int64] = np.zeros(int(ends[-1]), dtype=np.int64)
         self._count = 0
@@ -133,25 +134,33 @@ class TableReads:
 
     def _addresses(self, parts: Sequence[tuple[RequestEntries | None, int, Int32 | None]]) -> Addresses:
         """The slots that blocks of rows and groups name, once for each that does. ``None`` for all blocks."""
-        found = []
+        found: list[Addresses] = []
+        alone: list[int] = []
         for entries, table, blocks in parts:
             if entries is None:
                 continue
             shown = entries.groups[table]
             slots, levels = shown.indices, shown.levels
+            if blocks is not None and len(blocks) == 1:  # most decode steps: arrays of one take ten times as long
+                block = int(blocks[0])
+                level = int(levels[block])
+                if level >= 0:
+                    alone.append(self._base_of[table][level] + int(slots[block]))
+                continue
             if blocks is not None:
                 slots, levels = slots[blocks], levels[blocks]
             mapped = levels >= 0
             found.append(self._bases[table][levels[mapped]] + slots[mapped])
-        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        found.append(np.array(alone, dtype=np.int64))
+        return np.concatenate(found) if len(found) > 1 else found[0]
 
     def _by_pool(self, addresses: Addresses) -> list[tuple[SlotPool, Int32]]:
         """Ascending addresses as slots of pools."""
-        parts = np.split(addresses, np.searchsorted(addresses, self._bounds))
+        ends = [0, *np.searchsorted(addresses, self._bounds).tolist(), len(addresses)]
         return [
-            (pool, (part - self._starts[pool.key]).astype(np.int32))
-            for pool, part in zip(self._pools, parts, strict=True)
-            if part.size
+            (pool, (addresses[first:end] - self._starts[pool.key]).astype(np.int32))
+            for pool, first, end in zip(self._pools, ends[:-1], ends[1:], strict=True)
+            if first < end
         ]
 
     def _settle_all(self, addresses: Addresses) -> None:

@@ -20,7 +20,7 @@ from kvgpu.device.api import Access, Device, DeviceError, Event, Memory, Stream
 from kvgpu.runs import Int32
 from kvgpu.storage.copy_kernels import COPY_PAGES, THREADS, blocks_for, descriptor_bytes, fill_descriptor, segment_words
 from kvgpu.storage.faults import FaultPlan
-from kvgpu.storage.fences import Fence, FenceTable, Point, Wait
+from kvgpu.storage.fences import FenceTable, Point, Wait
 from kvgpu.storage.pools import SlotPool
 from kvspec.config import Level
 
@@ -158,7 +158,11 @@ class Copier:
 
     def on_lane(self, source: Side, target: Side, waits: Sequence[Wait], site: str) -> Point:
         """A copy of pages on a lane after ``waits``. Its completion."""
-        after = {point.key: point.number for point in Fence(point for wait in waits for point in wait.points).points}
+        after: dict[str, int] = {}
+        for wait in waits:
+            for point in wait.points:
+                if point.number > after.get(point.key, 0):
+                    after[point.key] = point.number
         lane = self.lane(after)
         lane.after = None if source.on_disk or target.on_disk or lane.after is None else {**lane.after, **after}
         for wait in waits:

@@ -65,11 +65,26 @@ class Fence:
         self.points: tuple[Point, ...] = tuple(latest.values())
         self._passed = not latest
 
-    def passed(self) -> bool:
-        """Whether all its work has run. Never blocks."""
-        if not self._passed:
-            self._passed = all(point.event.done() for point in self.points)
-        return self._passed
+    def passed(self, run: dict[str, int] | None = None, held: dict[str, int] | None = None) -> bool:
+        """Whether all its work has run. Never blocks.
+
+        ``run``, ``held``: by stream, up to which point its work has run, and from which on it has not, as far as anybody has
+        asked; they are kept up to date. The work of a stream runs in order, and to ask a GPU takes its time.
+        """
+        if self._passed:
+            return True
+        run, held = {} if run is None else run, {} if held is None else held
+        for point in self.points:
+            if point.number <= run.get(point.key, 0):
+                continue
+            if point.key in held and point.number >= held[point.key]:
+                return False
+            if not point.event.done():
+                held[point.key] = point.number
+                return False
+            run[point.key] = point.number
+        self._passed = True
+        return True
 
 
 class FenceTable:
@@ -236,7 +251,9 @@ class FenceTable:
 
     def refresh(self) -> None:
         """Look at the fences that have not passed yet (R7.2)."""
-        for number in [number for number in self._waiting if self[number].passed()]:
+        run: dict[str, int] = {}
+        held: dict[str, int] = {}
+        for number in [number for number in self._waiting if self[number].passed(run, held)]:
             self._passed[number] = True
             self._waiting.discard(number)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvgpu.operations.table_reads import NOT_NAMED, TableReads
-from kvgpu.storage.fences import FenceTable
+from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pools import SlotPool
 from kvgpu.testing.patches import Break, during, instead, on
 
@@ -125,6 +125,23 @@ def _last_batch_alone(old: Any) -> Any:
     return settle
 
 
+class _AnyStream:
+    """Up to which point the work of a stream has run: of whatever stream."""
+
+    def __init__(self, run: dict[str, int]) -> None:
+        self._run = run
+
+    def get(self, key: str, default: int) -> int:
+        return max(self._run.values(), default=default)
+
+    def __setitem__(self, key: str, number: int) -> None:
+        self._run[key] = number
+
+
+def _across_streams(old: Any) -> Any:
+    return lambda self, run=None, held=None: old(self, None if run is None else _AnyStream(run), held)
+
+
 READS: tuple[Break, ...] = (
     ("R7.7 only the first row's slots are read", "R7.7", on(TableReads.published, _first_row_only)),
     ("R7.7 readers of a page are forgotten while its owner is suspended", "R7.7", on(TableReads.record, _locked_pages_alone)),
@@ -157,4 +174,5 @@ READS: tuple[Break, ...] = (
         "R7.2",
         during(SlotPool._have_passed, FenceTable.refresh, instead(None)),
     ),
+    ("R7.2 work of one stream is taken to have run with that of another", "R7.2", on(Fence.passed, _across_streams)),
 )

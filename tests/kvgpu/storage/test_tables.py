@@ -10,7 +10,7 @@ import pytest
 from kvgpu.config import build_layout
 from kvgpu.device.sim import SimDevice
 from kvgpu.storage.eviction import EvictionQueue
-from kvgpu.storage.fences import EMPTY, FenceTable
+from kvgpu.storage.fences import EMPTY, FenceTable, Point
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
@@ -166,3 +166,36 @@ def test_a_match_takes_whole_blocks_then_the_child_with_the_longest_common_begin
     tree.detach(other)
     assert tree.match([0, 1, 2, 5]).partial is short
     assert [node.prefix() for node in tree.walk()] == [(0, 1), (0, 1, 2)]
+
+
+def test_a_stream_is_asked_once_where_its_work_is_held_up() -> None:
+    fences = FenceTable(SimDevice())
+    asked: list[tuple[str, int]] = []
+    run = {"free": 9, "held": 2}
+
+    class Asked:
+        def __init__(self, key: str, number: int) -> None:
+            self.of = key, number
+
+        def done(self) -> bool:
+            asked.append(self.of)
+            return self.of[1] <= run[self.of[0]]
+
+    def fence(*points: tuple[str, int]) -> int:
+        return fences.add([Point(key, number, Asked(key, number), "a point") for key, number in points])
+
+    made = [
+        fence(("held", 3)),
+        fence(("held", 5)),
+        fence(("free", 4)),
+        fence(("free", 1)),
+        fence(("held", 1)),
+        fence(("held", 4)),
+    ]
+    made += [fence(("free", 6), ("held", 7)), fence(("free", 6), ("held", 2))]
+    fences.refresh()
+    assert fences.passed(np.array(made)).tolist() == [False, False, True, True, True, False, False, True]
+    assert sorted(asked) == [("free", 4), ("free", 6), ("held", 1), ("held", 2), ("held", 3)]
+    run["held"] = 9
+    fences.refresh()
+    assert fences.passed(np.array(made)).all()
