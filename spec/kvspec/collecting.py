@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS = 200_000
+OBJECTS = 1_000_000
 """After how many more objects that may be in cycles the collector looks: observations are made of many that are in none."""
 
 
