@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _hashlib import HASHXOF
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,7 +42,7 @@ def _spelled(tokens: tuple[int, ...]) -> str:
     """The tokens as text. Most are those of the call before, and some more: a long prefix is seeded block by block."""
     global _last
     before, text = _last
-    if not before or tokens[: len(before)] != before:
+    if not before or (tokens is not before and tokens[: len(before)] != before):
         before, text = (), ""
     rest = ",".join(map(str, tokens[len(before) :]))
     spelled = f"{text},{rest}" if text and rest else text or rest
@@ -52,7 +56,31 @@ def next_content(old: Content | None, source: str, group: str, block: int, beam:
     return Content(source, group, block, beam, nth)
 
 
+LONG = 1024
+"""From so many characters on, a source is mostly a long prefix, which is seeded block by block: it begins with the one before."""
+
+
 def expand(content: Content, nbytes: int) -> bytes:
     """The ``nbytes`` bytes of a payload: a fixed function of ``content``, different for different contents."""
-    text = f"{content.source}|{content.group}|{content.block}|{content.beam}|{content.nth}"
-    return hashlib.shake_128(text.encode()).digest(nbytes)
+    rest = f"|{content.group}|{content.block}|{content.beam}|{content.nth}"
+    if len(content.source) < LONG:
+        return hashlib.shake_128((content.source + rest).encode()).digest(nbytes)
+    begun = _hashed(content.source)
+    begun.update(rest.encode())
+    return begun.digest(nbytes)
+
+
+_before = ("", hashlib.shake_128())
+
+
+def _hashed(source: str) -> HASHXOF:
+    """A hash of a long source, to go on with."""
+    global _before
+    text, begun = _before
+    if not source.startswith(text):
+        text, begun = "", hashlib.shake_128()
+    if len(source) > len(text):
+        begun = begun.copy()
+        begun.update(source[len(text) :].encode())
+        _before = source, begun
+    return begun.copy()
