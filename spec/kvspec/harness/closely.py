@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kvspec.harness.naming import Index, Matching, PageKey
+from kvspec.harness.naming import Matching, PageKey, Row
 from kvspec.harness.side import Side
 from kvspec.observation import PageRef
-
-Row = tuple[str, str, int]
-"""A snapshot: request, layer group, beam."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +28,10 @@ class Closely:
         blocks = set(self.refs.get(row, ()))
         for side in sides:
             assert side.before is not None
-            now, before = side.now.entries[row], side.before.entries.get(row)
-            if before is None or len(before) != len(now):
-                return range(len(now))
-            if now != before:
-                blocks.update(number for number, entry in enumerate(now) if entry != before[number])
-        return sorted(block for block in blocks if block < len(sides[0].now.entries[row]))
+            blocks.update(side.now.blocks_changed(row, side.before))
+        name, group, beam = row
+        count = len(sides[0].now.observation.requests[name].snapshots[group, beam].indices)
+        return sorted(block for block in blocks if block < count)
 
 
 def closely(sides: tuple[Side, Side], matching: Matching, clean: bool, remembered: Iterable[PageKey]) -> Closely | None:
@@ -54,20 +49,12 @@ def closely(sides: tuple[Side, Side], matching: Matching, clean: bool, remembere
         if side.now.fresh is None or side.before is None or not side.now.follows(side.before):
             return None
         keys.update(side.now.keys[number] for number in side.now.fresh)
-        keys.update(_gone(side.before, side.now))
+        keys.update(side.now.gone)
     refs: dict[Row, set[int]] = {}
     for ref in _refs(keys, sides):
         refs.setdefault((ref.request, ref.group, ref.beam), set()).add(ref.block)
     by_key = sides[0].now.by_key
     return Closely(tuple(sorted(by_key[key] for key in keys if key in by_key)), refs)
-
-
-def _gone(before: Index, now: Index) -> Iterable[PageKey]:
-    assert now.fresh is not None
-    new = sum(now.keys[number] not in before.by_key for number in now.fresh)
-    if len(before.by_key) + new == len(now.by_key):
-        return ()
-    return before.by_key.keys() - now.by_key.keys()
 
 
 def _refs(keys: Iterable[PageKey], sides: Iterable[Side]) -> Iterator[PageRef]:

@@ -76,6 +76,17 @@ class RowRecord:
     slots: Mapping[str, Mapping[tuple[str, int], int]]
     held: Mapping[str, Mapping[tuple[str, int], int]]
     step: int
+    _named: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = field(default_factory=dict, compare=False)
+
+    def names(self, group: str, row: tuple[int, ...]) -> tuple[str, ...]:
+        """A row of the table in names. Entries that it had last time have the names that they had."""
+        known = self._named.get(group)
+        if known is not None and known[0] == row:
+            return known[1]
+        names = tuple([self.entry(group, column, word) for column, word in enumerate(row)])
+        if type(row) is tuple:  # a list may be another one when it is shown again
+            self._named[group] = row, names
+        return names
 
     def slot(self, group: str, name: tuple[str, int]) -> int | None:
         """Where the page of a (request, block) was, if it had one."""
@@ -105,11 +116,7 @@ class Publication:
         """The page table of a group, or other ``entries`` of its shape, in names."""
         table = self.entries[group].page_table if entries is None else entries
         return tuple(
-            tuple(
-                ("-" if word == BAD else f"slot {word}") if record is None else record.entry(group, column, word)
-                for column, word in enumerate(row)
-            )
-            for record, row in zip(self.rows, table, strict=False)
+            _unnamed(row) if record is None else record.names(group, row) for record, row in zip(self.rows, table, strict=False)
         )
 
 
@@ -312,6 +319,10 @@ class Memory:
             return one_group(name, self.groups)
         except RefError:
             return None
+
+
+def _unnamed(row: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(["-" if word == BAD else f"slot {word}" for word in row])
 
 
 def read_positions(target: ReadTarget, entries: Rows) -> frozenset[int]:

@@ -8,14 +8,14 @@ slot, the renaming of slots is a bijection per (level, pool group) exactly when 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
 from kvspec.config import Level
 from kvspec.harness.twins import twins_of
-from kvspec.observation import BAD, Observation, Order, PageRef, PageView
+from kvspec.observation import BAD, Observation, Order, PageRef, PageView, SnapshotView
 from kvspec.payload import Content
 
 V = TypeVar("V")
@@ -53,11 +53,19 @@ class Prefix:
         """Its tuples may go, and others come in their place."""
         for tokens in self.aliases:
             _by_identity.pop(id(tokens), None)
+        alike = [reference for reference in _by_end.pop(_end(self.tokens), ()) if reference() is not None]
+        if alike:
+            _by_end[_end(self.tokens)] = alike
 
 
 ALIASES = 4
 _by_identity: dict[int, weakref.ReferenceType[Prefix]] = {}
-_prefixes: weakref.WeakValueDictionary[tuple[int, ...], Prefix] = weakref.WeakValueDictionary()
+_by_end: dict[tuple[int, tuple[int, ...]], list[weakref.ReferenceType[Prefix]]] = {}
+
+
+def _end(tokens: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """What few prefixes have in common: a hash of all tokens takes as long as some comparisons."""
+    return len(tokens), tokens[-LONG:]
 
 
 def prefix_of(tokens: tuple[int, ...]) -> Prefix | tuple[int, ...]:
@@ -67,14 +75,17 @@ def prefix_of(tokens: tuple[int, ...]) -> Prefix | tuple[int, ...]:
     reference = _by_identity.get(id(tokens))
     found = None if reference is None else reference()
     if found is None:
-        found = _prefixes.get(tokens)
+        alike = _by_end.setdefault(_end(tokens), [])
+        known = (reference() for reference in alike)
+        found = next((prefix for prefix in known if prefix is not None and prefix.tokens == tokens), None)
         if found is None:
-            found = _prefixes[tokens] = Prefix(tokens)
+            found = Prefix(tokens)
+            alike.append(weakref.ref(found))
         found.known_as(tokens)
     return found
 
 
-PageKey: TypeAlias = tuple[str, Prefix | tuple[int, ...] | PageRef | int, int]
+PageKey: TypeAlias = tuple[str, Prefix | tuple[int, ...] | tuple[str, str, int, int] | int, int]
 """What a page is known by: its group, then the tokens of its tree block or its smallest reference, then its beam.
 
 Of pages of the tree with equal tokens those that are not the first have -1, -2 and so on in the place of the beam.
@@ -89,7 +100,8 @@ def page_key(page: PageView, number: int, twin: int = 0) -> PageKey:
     if page.tokens is not None:
         return (page.group, prefix_of(page.tokens), -twin if twin else page.beam)
     if page.refs:
-        return (page.group, min(page.refs) if len(page.refs) > 1 else next(iter(page.refs)), page.beam)
+        ref = min(page.refs) if len(page.refs) > 1 else next(iter(page.refs))
+        return (page.group, (ref.request, ref.group, ref.block, ref.beam), page.beam)
     return (page.group, number, page.beam)
 
 
@@ -107,128 +119,165 @@ FEW = 48
 FACTS = attrgetter("refs", "owners", "tokens", "payload", "group", "block", "beam", "level", "slot", "status")
 FIXED = [[frozenset, frozenset, tokens, payload] for tokens in (tuple, type(None)) for payload in (bytes, Content, type(None))]
 """Types of the first of these facts that cannot change once they are shown."""
+Row = tuple[str, str, int]
+"""A snapshot: request, layer group, beam."""
 
 
 class Index:
     """One observation, looked up by page key, by reference and by occupied slot.
 
     ``problems``: what is inconsistent in the observation by itself, one text each. ``fresh``: the numbers of the pages of which
-    something is not as in the observation before, by value; ``None``: nothing is known of one. ``entries``: by snapshot, index,
-    level and readiness of each block, as values. ``digest``: of all pages, but for what only this system can name. ``twins``: the
-    numbers of pages of the tree that have the tokens of another; ``doubles``: that there are some, one text each.
+    something is not as in the observation before, by value; ``None``: nothing is known of one. ``gone``: the keys by which a
+    page was known before, and none is now. ``open``: the pages that can change by themselves. ``digest``: of the others, but for
+    what only this system can name. ``twins``: the numbers of pages of the tree that have the tokens of another; ``doubles``: that
+    there are some, one text each.
     """
 
     def __init__(self, observation: Observation, before: Index | None = None) -> None:
         """Index an observation. ``before``: that of the same system a step before."""
         self.observation = observation
-        last = before
-        self.told = len(observation.pages) >= FEW
-        if before is not None and not (self.told and before.told):
-            before = None  # looking at all of few pages costs less than telling which have changed
-        self.fresh: set[int] | None = None if before is None else set()
-        self._before = None if before is None else weakref.ref(before)
-        self._orders: dict[int, object] = {}
-        self.prints = [self._print(page) for page in observation.pages] if self.told else []
-        self.entries = {
-            (name, group, beam): list(zip(view.indices, view.levels, map(self._order, view.ready), strict=False))
-            for name, request in observation.requests.items()
-            for (group, beam), view in request.snapshots.items()
-            if self.told
-        }
-        self._digests: list[int] = []
         self.pages = observation.pages
         self.pools: dict[tuple[Level, str], str] = {
             (level, group): name for (level, name), pool in observation.pools.items() for group in pool.groups
         }
-        self.twins: dict[int, int] = {}
-        self.doubles: list[str] = []
-        self.problems = self._built(before)
-        if self.doubles or (last is not None and last.twins):
-            # Their keys hang on what was there before: everything is looked at.
-            self.twins = twins_of(observation, None if last is None else last.observation, {} if last is None else last.twins)
-            self.told, self.fresh, self._before, self.entries = False, None, None, {}
-            doubles = self.doubles
-            self.problems = self._built(None)
-            self.doubles = doubles
-        self.digest = sum(self._digests)
-
-    def _built(self, before: Index | None) -> list[str]:
-        """Index the pages; what is inconsistent comes back."""
+        self.fresh: set[int] | None = None
+        self.gone: set[PageKey] = set()
         self.keys: list[PageKey] = []
         self.by_key: dict[PageKey, int] = {}
         self.by_ref: dict[PageRef, int] = {}
         self.at: dict[tuple[Level, str, int], int] = {}
-        self._digests.clear()
-        return list(self._build(before))
+        self.problems: list[str] = []
+        self.twins: dict[int, int] = {}
+        self.doubles: list[str] = []
+        self.told = len(self.pages) >= FEW  # looking at all of few pages costs less than telling which have changed
+        self._before: weakref.ReferenceType[Index] | None = None
+        self._orders: dict[int, object] = {}
+        self.open: set[int] = set()
+        self.digest = 0
+        if self.told:
+            shown: dict[int, Order | None] = {id(page.ready): page.ready for page in self.pages}
+            for request in observation.requests.values():
+                for view in request.snapshots.values():
+                    shown.update(zip(map(id, view.ready), view.ready, strict=True))
+            self._orders = {at: _value(order) for at, order in shown.items()}
+        if before is None or not before.told or not self.told or not self._after(before):
+            self._alone()
+        if self.doubles or (before is not None and before.twins):
+            # Their keys hang on what was there before: everything is looked at.
+            self.twins = twins_of(
+                observation, None if before is None else before.observation, {} if before is None else before.twins
+            )
+            self.told, doubles = False, self.doubles
+            self._alone()
+            self.doubles = doubles
 
     def follows(self, before: Index) -> bool:
         """Whether ``fresh`` is told from that observation."""
         return self._before is not None and self._before() is before
 
-    def _order(self, order: Order | None) -> object:
-        """An order as a value. A system may change the mapping in one that it has shown."""
-        if order is None:
-            return None
-        known = self._orders.get(id(order))
-        if known is None:
-            after = None if order.after is None else frozenset(order.after.items())
-            known = self._orders[id(order)] = frozenset(order.gates), after
-        return known
+    def blocks_changed(self, row: Row, before: Index) -> Iterable[int]:
+        """The blocks of a snapshot of which something is not as in that of an observation before, by value."""
+        view, old = self.observation.requests[row[0]].snapshots[row[1:]], before.observation.requests.get(row[0])
+        was = None if old is None else old.snapshots.get(row[1:])
+        if was is None or len(was.indices) != len(view.indices):
+            return range(len(view.indices))
+        changed: set[int] = set()
+        for one, two in zip(self._columns(view), before._columns(was), strict=True):
+            if one != two:
+                changed.update(number for number, (new, old) in enumerate(zip(one, two, strict=True)) if new != old)
+        return changed
 
-    def _print(self, page: PageView) -> object:
-        """All of a page as a value, to be compared with an earlier one; what could change by itself is equal to nothing."""
-        facts = FACTS(page)
-        if [*map(type, facts[:4])] in FIXED and type(page) is PageView:
-            return (*facts, self._order(page.ready))
-        return object()
-
-    def _known(self, number: int, page: PageView, before: Index | None) -> PageKey:
-        """The key of a page; notes whether the page is as before, and its digest."""
-        if before is not None:
-            if number < len(before.prints) and before.prints[number] == self.prints[number]:
-                self._digests.append(before._digests[number])
-                return before.keys[number]
-            key = page_key(page, number)
-            old = before.by_key.get(key)
-            if old is not None and before.prints[old] == self.prints[number]:
-                self._digests.append(before._digests[old])
-                return key
-            assert self.fresh is not None
-            self.fresh.add(number)
-        else:
-            key = page_key(page, number, self.twins.get(number, 0))
-            if not self.told:
-                return key
-        fixed = type(self.prints[number]) is tuple
-        shared = (key, page.block, page.beam, page.level, page.status, page.refs, page.owners)
-        self._digests.append(hash(shared) if fixed else 0)
-        return key
-
-    def _build(self, before: Index | None) -> Iterator[str]:
-        for number, page in enumerate(self.pages):
-            key = self._known(number, page, before)
-            self.keys.append(key)
-            if page.tokens is None and not page.refs:
-                yield f"{page_name(page)} is in no tree block and no request refers to it: it should not exist"
-            if self.by_key.setdefault(key, number) != number:
-                text = f"two pages are known as {page_name(page)}"
-                if page.tokens is None:
-                    yield text
-                else:
-                    self.doubles.append(text)
+    def _after(self, before: Index) -> bool:
+        """Take over what is known of the pages that are as before. Not if anything is, or was, inconsistent."""
+        if before.problems or _sizes(self.observation) != _sizes(before.observation):
+            return False
+        olds = self._shown_again(before)
+        new: dict[int, PageKey] = {}
+        for number in [number for number, old in enumerate(olds) if old is None]:
+            key = page_key(self.pages[number], number)
+            found = before.by_key.get(key)
+            if found is not None and self._same(self.pages[number], before, found):
+                olds[number] = found
+            else:
+                new[number] = key
+        self.keys = [new[number] if old is None else before.keys[old] for number, old in enumerate(olds)]
+        self.by_key = dict(zip(self.keys, range(len(olds)), strict=True))
+        if len(self.by_key) < len(olds):
+            return False
+        left = set(range(len(before.pages))).difference(olds)
+        self._before, self.fresh = weakref.ref(before), set(new)
+        self.gone = {before.keys[old] for old in left} - self.by_key.keys()
+        self.open = {number for number in new if not _unchangeable(self.pages[number])}
+        self.digest = before.digest - sum(map(before._digest, left)) + sum(map(self._digest, new))
+        if any(old is not None and old != number for number, old in enumerate(olds)):
+            return not any(self._place(number, page) for number, page in enumerate(self.pages))
+        self.by_ref, self.at = before.by_ref.copy(), before.at.copy()
+        for page in [before.pages[old] for old in left]:
             for ref in page.refs:
-                if self.by_ref.setdefault(ref, number) != number:
-                    yield f"{ref} refers to two pages: {page_name(page)} and {page_name(self.pages[self.by_ref[ref]])}"
-            pool = self.pools.get((page.level, page.group))
-            if pool is None:
-                yield f"{page_name(page)} is at level {page.level.label}, where group {page.group} has no pool group"
-                continue
-            if not 0 <= page.slot < self.observation.pools[page.level, pool].slots:
-                yield f"{page_name(page)} is in slot {page.slot} of {page.level.label}.{pool}, which is out of range"
-            other = self.at.setdefault((page.level, pool, page.slot), number)
-            if other != number:
-                where = f"slot {page.slot} of {page.level.label}.{pool}"
-                yield f"{page_name(page)} and {page_name(self.pages[other])} are both in {where}"
+                del self.by_ref[ref]
+            del self.at[page.level, before.pools[page.level, page.group], page.slot]
+        return not any(self._place(number, self.pages[number]) for number in new)
+
+    def _shown_again(self, before: Index) -> list[int | None]:
+        """For each page, the number of the one before that is the same object, if nothing of it can have changed since then."""
+        known = dict(zip(map(id, before.pages), range(len(before.pages)), strict=True))
+        changed = {at for at, value in self._orders.items() if before._orders.get(at, value) != value}
+        for number in before.open:
+            known.pop(id(before.pages[number]), None)
+        for page in before.pages if changed else ():
+            if id(page.ready) in changed:
+                known.pop(id(page), None)
+        return list(map(known.get, map(id, self.pages)))
+
+    def _same(self, page: PageView, before: Index, number: int) -> bool:
+        """Whether a page is as one before was, by value, and cannot be another one by itself."""
+        old = before.pages[number]
+        if number in before.open or before._orders[id(old.ready)] != self._orders[id(page.ready)]:
+            return False
+        return page is old or (_unchangeable(page) and FACTS(page) == FACTS(old))
+
+    def _digest(self, number: int) -> int:
+        page = self.pages[number]
+        if number in self.open:
+            return 0
+        return hash((self.keys[number], page.block, page.beam, page.level, page.status, page.refs, page.owners))
+
+    def _alone(self) -> None:
+        """Look at every page; nothing is known of one."""
+        self.fresh, self._before, self.gone = None, None, set()
+        self.by_ref, self.at, self.by_key, self.keys, self.open = {}, {}, {}, [], set()
+        self.problems, self.doubles = [], []
+        for number, page in enumerate(self.pages):
+            key = page_key(page, number, self.twins.get(number, 0))
+            self.keys.append(key)
+            if self.told and not _unchangeable(page):
+                self.open.add(number)
+            if self.by_key.setdefault(key, number) != number:
+                (self.problems if page.tokens is None else self.doubles).append(f"two pages are known as {page_name(page)}")
+            self.problems += self._place(number, page)
+        self.digest = sum(map(self._digest, range(len(self.pages)))) if self.told else 0
+
+    def _place(self, number: int, page: PageView) -> list[str]:
+        """Enter a page by its references and its slot. What is inconsistent comes back."""
+        problems = []
+        if page.tokens is None and not page.refs:
+            problems.append(f"{page_name(page)} is in no tree block and no request refers to it: it should not exist")
+        for ref in page.refs:
+            if self.by_ref.setdefault(ref, number) != number:
+                problems.append(f"{ref} refers to two pages: {page_name(page)} and {page_name(self.pages[self.by_ref[ref]])}")
+        pool = self.pools.get((page.level, page.group))
+        if pool is None:
+            return [*problems, f"{page_name(page)} is at level {page.level.label}, where group {page.group} has no pool group"]
+        if not 0 <= page.slot < self.observation.pools[page.level, pool].slots:
+            problems.append(f"{page_name(page)} is in slot {page.slot} of {page.level.label}.{pool}, which is out of range")
+        other = self.at.setdefault((page.level, pool, page.slot), number)
+        if other != number:
+            where = f"slot {page.slot} of {page.level.label}.{pool}"
+            problems.append(f"{page_name(page)} and {page_name(self.pages[other])} are both in {where}")
+        return problems
+
+    def _columns(self, view: SnapshotView) -> tuple[Sequence[object], ...]:
+        return tuple(view.indices), tuple(view.levels), list(map(self._orders.__getitem__, map(id, view.ready)))
 
     def changed(self) -> Iterable[int]:
         """The numbers of the pages that are not as in the observation before, all of them if nothing is known of one."""
@@ -238,11 +287,10 @@ class Index:
         """Of what is remembered by page, that of the pages that are as in the observation before."""
         if self.fresh is None or not remembered:
             return {}
-        return {
-            key: value
-            for key, value in remembered.items()
-            if (number := self.by_key.get(key)) is not None and number not in self.fresh
-        }
+        kept = remembered.copy()
+        for key in (*self.gone, *(self.keys[number] for number in self.fresh)):
+            kept.pop(key, None)
+        return kept
 
     def occupant(self, level: Level, group: str, slot: int) -> int | None:
         """The number of the page in a slot of the pool group that serves ``group`` at a level."""
@@ -265,6 +313,22 @@ class Index:
         return None
 
 
+def _value(order: Order | None) -> object:
+    """An order as a value. A system may change the mapping in one that it has shown."""
+    if order is None:
+        return None
+    return frozenset(order.gates), None if order.after is None else frozenset(order.after.items())
+
+
+def _unchangeable(page: PageView) -> bool:
+    """Whether nothing of a page but the mapping in its order can change once it is shown."""
+    return type(page) is PageView and [*map(type, FACTS(page)[:4])] in FIXED
+
+
+def _sizes(observation: Observation) -> list[object]:
+    return [(place, pool.groups, pool.slots) for place, pool in observation.pools.items()]
+
+
 @dataclass(frozen=True, slots=True)
 class Matching:
     """Which page of the one system is which of the other.
@@ -284,16 +348,11 @@ class Matching:
 
 def match(reference: Index, implementation: Index) -> Matching:
     """Match the pages of two systems: by key, and what is left over by any reference that both have."""
-    pairs: list[tuple[int, int]] = []
-    taken: set[int] = set()
-    left: list[int] = []
-    for key, number in reference.by_key.items():
-        other = implementation.by_key.get(key)
-        if other is None:
-            left.append(number)
-        else:
-            pairs.append((number, other))
-            taken.add(other)
+    ones = list(reference.by_key.values())
+    twos = list(map(implementation.by_key.get, reference.by_key))
+    left = [one for one, two in zip(ones, twos, strict=True) if two is None] if None in twos else []
+    pairs = [(one, two) for one, two in zip(ones, twos, strict=True) if two is not None]
+    taken = {two for _, two in pairs}
     missing = []
     by_key = len(pairs)
     for number in left:
@@ -304,11 +363,12 @@ def match(reference: Index, implementation: Index) -> Matching:
         else:
             pairs.append((number, found))
             taken.add(found)
-    surplus = tuple(n for n in range(len(implementation.pages)) if n not in taken)
+    surplus = tuple([n for n in range(len(implementation.pages)) if n not in taken])
+    numbers = range(len(pairs))
     return Matching(
         tuple(pairs),
-        {one: n for n, (one, _) in enumerate(pairs)},
-        {two: n for n, (_, two) in enumerate(pairs)},
+        dict(zip([one for one, _ in pairs], numbers, strict=True)),
+        dict(zip([two for _, two in pairs], numbers, strict=True)),
         tuple(missing),
         surplus,
         len(pairs) > by_key,

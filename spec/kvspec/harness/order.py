@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from kvspec.observation import Order
@@ -41,27 +42,31 @@ def fence_problems(reference: Sequence[Order], implementation: Sequence[Order], 
         return [f"{len(implementation)} fences, the reference has {len(reference)}"]
     # Most fences are alike, so kinds of fences are matched, each as often as there are some.
     wanted, have = _kinds(reference), _kinds(implementation)
-    if wanted.keys() == have.keys() and all(len(wanted[key]) == len(have[key]) for key in wanted):
+    if {kind: count for kind, (_, count) in wanted.items()} == {kind: count for kind, (_, count) in have.items()}:
         return []
     ones, twos = list(wanted.values()), list(have.values())
-    fits = [[n for n, two in enumerate(twos) if not order_problems(one[0], two[0], allowed)] for one in ones]
-    unused = [len(two) for two in twos]
+    fits = [[n for n, (two, _) in enumerate(twos) if not order_problems(one, two, allowed)] for one, _ in ones]
+    unused = [count for _, count in twos]
     given: list[dict[int, int]] = [{} for _ in twos]
     problems = []
-    for number, one in enumerate(ones):
-        left = sum(not _assign(number, fits, unused, given, set()) for _ in one)
+    for number, (one, times) in enumerate(ones):
+        left = sum(not _assign(number, fits, unused, given, set()) for _ in range(times))
         if left:
-            near = _nearest(one[0], [two[0] for n, two in enumerate(twos) if unused[n]], allowed)
-            count = "no free slot has" if left == 1 else f"{left} free slots lack"
-            problems.append(f"{count} the fence that the reference has ({order_text(one[0])}{_after(one[0])}): {near}")
+            near = _nearest(one, [two for n, (two, _) in enumerate(twos) if unused[n]], allowed)
+            lack = "no free slot has" if left == 1 else f"{left} free slots lack"
+            problems.append(f"{lack} the fence that the reference has ({order_text(one)}{_after(one)}): {near}")
     return problems
 
 
-def _kinds(fences: Sequence[Order]) -> dict[object, list[Order]]:
-    kinds: dict[object, list[Order]] = {}
-    for fence in fences:
-        after = None if fence.after is None else frozenset(fence.after.items())
-        kinds.setdefault((fence.gates, after), []).append(fence)
+def _kinds(fences: Sequence[Order]) -> dict[object, tuple[Order, int]]:
+    """Each kind of fence, by value: one of them, and how many there are."""
+    kinds: dict[object, tuple[Order, int]] = {}
+    objects = {id(fence): fence for fence in fences}
+    for at, count in Counter(map(id, fences)).items():
+        fence = objects[at]
+        kind = fence.gates, None if fence.after is None else frozenset(fence.after.items())
+        first, others = kinds.get(kind, (fence, 0))
+        kinds[kind] = first, others + count
     return kinds
 
 

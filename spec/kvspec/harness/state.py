@@ -288,10 +288,10 @@ def _pools(c: Comparison, one: Observation, two: Observation) -> Iterator[Differ
             pending = [f"{sum(fence.pending for fence in pool.fences)} pending" for pool in (first, second)]
             yield c.differ("fences", f"fences of the free slots of {title}", *pending, detail=tuple(problems))
         pairs = [
-            [c.pair_in(side, n if 0 <= n < len(side.now.pages) else None) for n in pool.evictable]
-            for side, pool in ((c.reference, first), (c.implementation, second))
+            list(map(pair_of.get, pool.evictable))
+            for pair_of, pool in ((c.matching.of_reference, first), (c.matching.of_implementation, second))
         ]
-        if pairs[0] != pairs[1]:
+        if pairs[0] != pairs[1] or None in pairs[0]:
             said = [
                 [named(side, n if 0 <= n < len(side.now.pages) else None) for n in pool.evictable]
                 for side, pool in ((c.reference, first), (c.implementation, second))
