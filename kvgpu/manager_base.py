@@ -16,7 +16,7 @@ from kvgpu.operations import inspection, seeding
 from kvgpu.operations.build import build
 from kvgpu.operations.capture import Capture
 from kvgpu.operations.inside import Inside
-from kvgpu.operations.inspection import PageInfo, PoolInfo
+from kvgpu.operations.inspection import PageInfo, PoolInfo, SeenInfos
 from kvgpu.operations.state import PayloadHook, TreeListener
 from kvgpu.operations.taken_slots import TakenSlots
 from kvgpu.requests.request import Request
@@ -152,10 +152,13 @@ class ManagerBase:
 
     # ---- for observers ---------------------------------------------------------------------------------------------
 
-    def page_infos(self) -> list[PageInfo]:
-        """All pages, those that only the tree keeps included, oldest first. An object a page: for tests and reports."""
+    def page_infos(self, seen: SeenInfos | None = None) -> list[PageInfo]:
+        """All pages, those that only the tree keeps included, oldest first. An object a page: for tests and reports.
+
+        :param seen: of the observer's look before, brought up to date: a page that reads as before is the same object again.
+        """
         with self._lock.shared():
-            return inspection.page_infos(self._core)
+            return inspection.page_infos(self._core, seen)
 
     def pool_info(self, level: int, pool_group: int) -> PoolInfo:
         """How many slots a pool group has and how many are free, their fences, and the evictable pages in order (R10.2)."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kvgpu.adapter.counters import counters
 from kvgpu.adapter.order import Orders
 from kvgpu.adapter.reads import Read
-from kvgpu.adapter.run import Run
+from kvgpu.adapter.run import OrderValue, Run
 from kvgpu.adapter.tables import batch_view
 from kvgpu.adapter.tree import TreeLog
 from kvgpu.operations.inspection import PageInfo
@@ -31,7 +31,7 @@ def observe(run: Run, tree: TreeLog) -> Observation:
     """Everything that the harness compares. The device must have settled."""
     look = _Look(run)
     manager = run.manager
-    infos = manager.page_infos()
+    infos = manager.page_infos(run.infos)
     return Observation(
         groups=run.names.groups,
         requests={request.name: look.request(request) for request in manager.requests()},
@@ -53,16 +53,20 @@ def observe(run: Run, tree: TreeLog) -> Observation:
 LEVELS = {-1: None, **{int(level): level for level in Level}}
 
 
-class _Fences(dict[Fence | None, Order | None]):
+class _Fences(dict[Fence, Order]):
     """The order of work behind each fence, as it stands now; many pages share one."""
 
-    def __init__(self, orders: Orders) -> None:
-        super().__init__({None: None})
+    def __init__(self, orders: Orders, known: dict[OrderValue, Order]) -> None:
+        super().__init__()
         self._orders = orders
+        self._before = known.copy()
+        self._known = known
+        known.clear()
 
-    def __missing__(self, fence: Fence | None) -> Order:
-        assert fence is not None
-        self[fence] = order = self._orders.all_of([point.event for point in fence.points])
+    def __missing__(self, fence: Fence) -> Order:
+        order = self._orders.all_of([point.event for point in fence.points])
+        value = order.gates, None if order.after is None else frozenset(order.after.items())
+        self[fence] = self._known[value] = order = self._known.get(value) or self._before.get(value, order)
         return order
 
 
@@ -74,7 +78,7 @@ class _Look:
         self._manager = run.manager
         self._groups = run.names.groups
         self.orders = Orders(run.device, run.gates, run.marks)
-        self._fences = _Fences(self.orders)
+        self._fences = _Fences(self.orders, run.orders)
 
     def snapshot(self, snapshot: Snapshot) -> SnapshotView:
         """A snapshot, as taken; its readiness as it stands now."""
@@ -82,7 +86,7 @@ class _Look:
             indices=tuple(snapshot.indices.tolist()),
             levels=tuple(map(LEVELS.__getitem__, snapshot.levels.tolist())),
             eligible=snapshot.eligible,
-            ready=tuple(map(self._fences.__getitem__, snapshot.ready)),
+            ready=tuple([None if fence is None else self._fences[fence] for fence in snapshot.ready]),
             row=snapshot.row,
             version=snapshot.version,
         )
@@ -112,27 +116,22 @@ class _Look:
     def pages(self, infos: list[PageInfo]) -> tuple[PageView, ...]:
         """Every page, with its bytes unless a closed gate holds up what puts them there."""
         served = [group.pool_groups for group in self._manager.layout.groups]
+        ready = list(map(self._fences.__getitem__, [info.ready for info in infos]))
         pools: dict[tuple[int, int], list[PageInfo]] = {}
-        for info in infos:
-            if not self._order(info.ready).gates:
+        for info, order in zip(infos, ready, strict=True):
+            if not order.gates:
                 pools.setdefault((info.level, served[info.group][info.level]), []).append(info)
         payloads: dict[int, bytes] = {}
         for (level, pool_group), there in pools.items():
             found = self._manager.payloads_now(level, pool_group, [info.slot for info in there])
             payloads.update(zip([info.page for info in there], found, strict=True))
-        before, now = self._run.seen, {}
-        for info in infos:
-            read = info, payloads.get(info.page), self._order(info.ready)
-            known = before.get(info.page)
-            now[info.page] = known if known is not None and known[0] == read else (read, self._page(*read))
-        before.clear()
-        before.update(now)
+        before, now = self._run.seen.copy(), self._run.seen
+        now.clear()
+        for read in zip(infos, [payloads.get(info.page) for info in infos], ready, strict=True):
+            page = read[0].page
+            known = before.get(page)
+            now[page] = known if known is not None and known[0] == read else (read, self._page(*read))
         return tuple([view for _, view in now.values()])
-
-    def _order(self, fence: Fence) -> Order:
-        order = self._fences[fence]
-        assert order is not None
-        return order
 
     def _page(self, info: PageInfo, payload: bytes | None, ready: Order) -> PageView:
         group = self._groups[info.group]
@@ -162,8 +161,8 @@ class _Look:
                     groups=served,
                     slots=info.slots,
                     free=info.free,
-                    fences=tuple(map(self._order, info.fences)),
-                    evictable=tuple(number_of[page] for page in info.evictable),
+                    fences=tuple(map(self._fences.__getitem__, info.fences)),
+                    evictable=tuple(map(number_of.__getitem__, info.evictable)),
                 )
         return views
 

@@ -54,7 +54,6 @@ class Payloads:
 
     def seed(self, tokens: Sequence[int], level: int, groups: Sequence[int] | None, priority: int) -> None:
         """Put blocks into the tree, with the contents of seeded pages."""
-        whole = tuple(tokens)
         made: dict[tuple[int, int], Content] = {}
 
         def content(prefix: tuple[int, ...], group: int, block: int) -> bytes:
@@ -63,11 +62,11 @@ class Payloads:
             return expand(written, of_group.page_bytes)
 
         self._forget()
+        pages = self.manager.pages
+        before = set(pages.serial[pages.living()].tolist())
         self.manager.seed_prefix(tokens, level, groups, priority, content=content)
         for info in self.manager.page_infos():
-            if info.tokens is None or (len(info.tokens), info.group) not in made:
-                continue
-            if info.tokens == whole[: len(info.tokens)]:
+            if info.serial not in before and info.tokens is not None:  # it makes no others
                 self._contents[info.serial] = made[len(info.tokens), info.group]
 
     def _forget(self) -> None:

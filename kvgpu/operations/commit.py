@@ -51,8 +51,9 @@ def commit(core: Core, request: Request, tokens: Sequence[int], end: bool) -> No
         for block in range(request.committed // size, total // size):
             if not request.committing:
                 raise LogicError(f"commit of {request.name}: its path left the tree, its committing has ended")
-            _commit_block(core, scope, request, block, every[block * size : (block + 1) * size])
-            request.tokens = every[: (block + 1) * size]
+            prefix = every[: (block + 1) * size]
+            _commit_block(core, scope, request, block, prefix)
+            request.tokens = prefix
         request.tokens = every
     if end and not request.ended:
         with Transaction(core, scope) as tx:
@@ -75,14 +76,15 @@ def _grow(core: Core, scope: Scope, request: Request, history: int) -> None:
         raise OutOfPages(f"commit of {request.name}: {error}") from error
 
 
-def _commit_block(core: Core, scope: Scope, request: Request, block: int, tokens: list[int]) -> None:
-    """One full block enters the tree, or the request rebases onto the tree's."""
+def _commit_block(core: Core, scope: Scope, request: Request, block: int, prefix: list[int]) -> None:
+    """One full block, the last of ``prefix``, enters the tree, or the request rebases onto the tree's."""
+    tokens = tuple(prefix[block * request.tokens_per_block :])
     try:
         with Transaction(core, scope) as tx:
-            existing = request.tail.children.get(tuple(tokens))
+            existing = request.tail.children.get(tokens)
             _pin_path(tx, request)
             if existing is None:
-                node = insert_node(tx, request.tail, tokens)
+                node = insert_node(tx, request.tail, tokens, prefix)
                 _give_own(tx, request, node, range(request.group_count))
             else:
                 node = existing
@@ -216,7 +218,7 @@ def enter_rest(tx: Transaction, request: Request) -> None:
         if not request.ssm[group] and block < own.page.shape[1] and own.page[0, block] != NO_PAGE
     ]
     if groups:
-        _give_own(tx, request, insert_node(tx, request.tail, rest), groups)
+        _give_own(tx, request, insert_node(tx, request.tail, rest, request.tokens), groups)
         tx.touch(request)
 
 

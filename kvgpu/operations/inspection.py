@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Request
 from kvgpu.storage.fences import EMPTY, Fence
 from kvgpu.storage.pages import NO_NODE
+from kvgpu.storage.prefix_tree import Node
 from kvspec.observation import PageStatus
 
 
@@ -42,27 +43,51 @@ class PoolInfo:
     evictable: tuple[int, ...]
 
 
-COLUMNS = ("serial", "origin", "group", "block", "beam", "level", "slot", "locks", "users", "user", "node", "ready", "written")
+COLUMNS = ("serial", "origin", "group", "block", "beam", "level", "slot", "locks", "written", "users", "user", "node", "ready")
+
+SeenInfos: TypeAlias = dict[int, tuple[tuple[object, ...], PageInfo]]
+"""By page number, what was read of a page last, and what an observer sees of it: the same as long as it reads the same."""
 
 
-def page_infos(core: Core) -> list[PageInfo]:
-    """All pages, those that only the tree keeps included, oldest first."""
+def page_infos(core: Core, seen: SeenInfos | None = None) -> list[PageInfo]:
+    """All pages, those that only the tree keeps included, oldest first. ``seen``: of the look before; brought up to date."""
     numbers = core.pages.living()
-    columns = [getattr(core.pages, name)[numbers].tolist() for name in COLUMNS]
-    owners: dict[int, list[Request]] = {}
+    *columns, counts, user, node, ready = [getattr(core.pages, name)[numbers].tolist() for name in COLUMNS]
+    pages = numbers.tolist()
+    shared = core.pages.shared
+    users = [
+        tuple(sorted(shared[page])) if count > 1 else (one,) if count else ()
+        for page, count, one in zip(pages, counts, user, strict=True)
+    ]
+    nodes = [None if number == NO_NODE else core.tree.node(number) for number in node]
+    fences = {number: core.fences[number] for number in set(ready)}
+    owners = _owners(core)
+    rows = zip(pages, *columns, users, nodes, map(fences.get, ready), map(owners.get, pages), strict=True)
+    before, now = seen or {}, {}
+    for row in rows:
+        known = before.get(row[0])
+        now[row[0]] = known if known is not None and known[0] == row else (row, _page_info(core, *row))
+    if seen is not None:
+        seen.clear()
+        seen.update(now)
+    return [info for _, info in now.values()]
+
+
+def _owners(core: Core) -> dict[int, tuple[Request, ...]]:
+    """The requests that have each page locked."""
+    owners: dict[int, tuple[Request, ...]] = {}
     for request in core.by_uid.values():
         for group in range(request.group_count):
-            for page in request.locked_pages(group).tolist():
-                owners.setdefault(page, []).append(request)
-    return [
-        _page_info(core, page, tuple(owners.get(page, ())), *row) for page, *row in zip(numbers.tolist(), *columns, strict=True)
-    ]
+            mine: dict[int, tuple[Request, ...]] = dict.fromkeys(request.locked_pages(group).tolist(), (request,))
+            for page in owners.keys() & mine.keys():
+                mine[page] = (*owners[page], request)
+            owners.update(mine)
+    return owners
 
 
 def _page_info(
     core: Core,
     page: int,
-    owners: tuple[Request, ...],
     serial: int,
     origin: int,
     group: int,
@@ -71,13 +96,12 @@ def _page_info(
     level: int,
     slot: int,
     locks: int,
-    count: int,
-    user: int,
-    node: int,
-    ready: int,
     written: bool,
+    uids: tuple[int, ...],
+    node: Node | None,
+    ready: Fence,
+    owners: tuple[Request, ...] | None,
 ) -> PageInfo:
-    uids = sorted(core.pages.shared[page]) if count > 1 else (user,) if count else ()
     users = [core.by_uid[uid] for uid in uids]
     kept = PageStatus.HELD if users else PageStatus.DROPPABLE
     return PageInfo(
@@ -90,10 +114,10 @@ def _page_info(
         level,
         slot,
         PageStatus.LOCKED if locks else kept,
-        owners,
+        owners or (),
         tuple([(user, 0 if user.ssm[group] else block, beam) for user in users]),
-        None if node == NO_NODE else core.tree.node(node).kept_prefix(),
-        core.fences[ready],
+        None if node is None else node.kept_prefix(),
+        ready,
         written,
     )
 

@@ -69,8 +69,10 @@ def _seed(tx: Transaction, tokens: Sequence[int], level: int, groups: Sequence[i
     tx.room.claim(counts)
     tx.copies.evict()
     slots = tx.room.take(counts)
+    prefix = tuple(tokens[: len(path) * size])
     for chunk in chunks[len(path) :]:
-        path.append(insert_node(tx, path[-1] if path else core.tree.root, chunk))
+        prefix += chunk
+        path.append(insert_node(tx, path[-1] if path else core.tree.root, chunk, prefix))
     for key, taken in slots.items():
         mine = [(block, group) for block, group in missing if pool_groups[group] == key[1]]
         if mine:

@@ -21,8 +21,8 @@ def released_work(core: Core, request: Request) -> list[Point]:
     return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
 
 
-def insert_node(journal: Journal, parent: Node, tokens: Sequence[int]) -> Node:
-    """A new block, still without pages; its event."""
+def insert_node(journal: Journal, parent: Node, tokens: Sequence[int], prefix: Sequence[int]) -> Node:
+    """A new block, still without pages; its event. ``prefix``: all tokens from the beginning to its end."""
     tree = journal.core.tree
     node = tree.insert(parent, tuple(tokens))
 
@@ -31,7 +31,7 @@ def insert_node(journal: Journal, parent: Node, tokens: Sequence[int]) -> Node:
         tree.forget(node)
 
     journal.on_undo(take_out)
-    journal.events.append(TreeEvent("stored", node.prefix()))
+    journal.events.append(TreeEvent("stored", tuple(prefix)))
     return node
 
 

@@ -37,7 +37,9 @@ class Node:
             node = node.parent
         if node is not None and node.whole is not None:
             parts.append(node.whole)
-        return parts[0] if len(parts) == 1 else tuple(chain.from_iterable(reversed(parts)))
+        if len(parts) < 3:
+            return parts[0] if len(parts) == 1 else parts[1] + parts[0]
+        return tuple(chain.from_iterable(reversed(parts)))
 
     def kept_prefix(self) -> Tokens:
         """The same, kept with the block: for observers, who ask for all of them again and again."""
