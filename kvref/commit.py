@@ -37,13 +37,12 @@ def commit(state: State, op: ops.Commit) -> tuple[State, None]:
         raise logic(f"request {r.name!r} has ended its commits: nothing can be added")
     check_ended(state, r, None, history)
 
-    before = state
     if history > r.history:
         way = [p for p in state.pages.values() if p.node in r.path]
-        state = renew(before, must_fit(state, lambda s: resized(s, r, None, history, way)))
+        state = renew(state, must_fit(state, lambda s: resized(s, r, None, history, way)))
     tokens = r.tokens + op.tokens
     for block in range(len(r.path), len(tokens) // state.layout.tpb) if op.tokens else ():
-        state = renew(before, must_fit(state, partial(commit_block, name=r.name, block=block, tokens=tokens)))
+        state = renew(state, must_fit(state, partial(commit_block, name=r.name, block=block, tokens=tokens)))
     r = state.requests[r.name]
     if op.tokens:
         state = put_request(state, replace(r, tokens=tokens))

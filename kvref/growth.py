@@ -75,9 +75,8 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None,
     tail = [k for k in r.pages if not state.layout.groups[k[0]].ssm and k[1] >= state.layout.blocks(r.capacity)]
     state = let_go(state, r, (*tail, *unkept_stale(state, r)))
     r = state.requests[r.name]
-    for key, page in locked.items():
-        if key in r.pages and stale(state, r, key):  # R3.7: kept, but not locked any more
-            state = unlock(state, r, page)
+    kept = [page for key, page in locked.items() if key in r.pages and stale(state, r, key)]
+    state = unlock(state, r, *kept)  # R3.7: not locked any more
     state = renew(before, state)  # R10.1: what it gives up and somebody keeps is evictable for this operation
 
     new = keys_of(state, r, range(state.layout.blocks(old.capacity), state.layout.blocks(r.capacity)))

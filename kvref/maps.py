@@ -11,6 +11,8 @@ D = TypeVar("D")
 
 LARGE = 64
 """Smaller mappings are copied when they change: that costs less than what follows for the larger ones."""
+FEW = 16
+"""Up to one in so many entries is changed by itself."""
 ABSENT: Any = object()
 
 
@@ -56,7 +58,8 @@ class Map(Mapping[K, V], Generic[K, V]):
 
     def __getitem__(self, key: K) -> V:
         """The value of ``key``; ``KeyError`` if there is none."""
-        return self._items[key]
+        entries = self._entries
+        return (self._back() if entries is None else entries)[key]
 
     @overload
     def get(self, key: K, /) -> V | None: ...
@@ -64,7 +67,8 @@ class Map(Mapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: Any = None) -> Any:
         """The value of ``key``, or ``default``."""
-        return self._items.get(key, default)
+        entries = self._entries
+        return (self._back() if entries is None else entries).get(key, default)
 
     def __contains__(self, key: object) -> bool:
         """Whether there is a value of ``key``."""
@@ -115,6 +119,15 @@ class Map(Mapping[K, V], Generic[K, V]):
         made = _of(entries)
         self._entries, self._newer, self._key, self._was = None, made, key, entries.get(key, ABSENT)
         entries[key] = value
+        return made
+
+    def updated(self, entries: Mapping[K, V]) -> Map[K, V]:
+        """The same mapping with all of ``entries``."""
+        if FEW * len(entries) > len(self._items):
+            return _of({**self._items, **entries})
+        made = self
+        for key, value in entries.items():
+            made = made.set(key, value)
         return made
 
     def without(self, *keys: K) -> Map[K, V]:

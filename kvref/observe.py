@@ -7,10 +7,9 @@ from operator import is_
 from kvref.batch import dirty_rows
 from kvref.eviction import evictable
 from kvref.maps import Map
-from kvref.order import Stream, observed, pending
-from kvref.order import Work as Node
+from kvref.order import Stream, Work, observed, pending
 from kvref.queries import since_reset
-from kvref.state import Batch, Key, Page, Read, Request, Snapshot, State, Upload, batch_of, kept, locked, snapshot
+from kvref.state import Batch, Key, Node, Page, Read, Request, Snapshot, State, Upload, batch_of, kept, locked, snapshot
 from kvref.tree import prefix
 from kvref.values import memo_of, memoised
 from kvspec.observation import (
@@ -32,21 +31,19 @@ from kvspec.observation import (
 
 def observe(state: State) -> Observation:
     """Everything that the harness compares."""
-    pages = tuple(state.pages.values())
-    number = {p.id: i for i, p in enumerate(pages)}
-    keep, owned = kept(state), locked(state)
+    number = {pid: i for i, pid in enumerate(state.pages)}
     groups = state.layout.groups
     return Observation(
         groups=tuple(g.name for g in groups),
         requests={name: request_view(state, r) for name, r in state.requests.items()},
-        pages=tuple([page_view(state, p, keep.get(p.id, []), owned.get(p.id, [])) for p in pages]),
-        tree=tuple(TreeBlockView(node.prefix) for node in state.nodes.values() if not node.gone),
+        pages=page_views(state),
+        tree=tree_view(state.nodes),
         pools={
             (pool[0], served[0].name): PoolView(
                 tuple(g.name for g in served),
                 state.layout.slots[pool[0]][pool[1]],
                 len(state.free[pool]),
-                tuple([order(state, slot.fence) for slot in state.free[pool]]),
+                tuple(orders(state, [slot.fence for slot in state.free[pool]])),
                 tuple([number[p.id] for p in evictable(state, pool)]),
             )
             for pool in state.layout.pool_groups()
@@ -63,7 +60,7 @@ def observe(state: State) -> Observation:
     )
 
 
-def order(state: State, work: Node) -> Order:
+def order(state: State, work: Work) -> Order:
     """A piece of device work as it is observed. It looks the same until a gate opens or closes, or work is submitted."""
     memo, logs = memo_of(work), logs_of(state.streams)
     known = memo.get(order)
@@ -74,6 +71,13 @@ def order(state: State, work: Node) -> Order:
     return found
 
 
+def orders(state: State, works: list[Work]) -> list[Order]:
+    """Several pieces of work as they are observed; mostly they are few, each of many times."""
+    each = {id(work): work for work in works}
+    seen = {at: order(state, work) for at, work in each.items()}
+    return [seen[id(work)] for work in works]
+
+
 @memoised
 def logs_of(streams: Map[str, Stream]) -> tuple[tuple[int, ...], ...]:
     """The logs of the streams."""
@@ -82,7 +86,8 @@ def logs_of(streams: Map[str, Stream]) -> tuple[tuple[int, ...], ...]:
 
 def snapshot_view(state: State, s: Snapshot) -> SnapshotView:
     """A snapshot; the readiness is what holds it up now."""
-    ready = tuple([None if work is None else order(state, work) for work in s.ready])
+    known = iter(orders(state, [work for work in s.ready if work is not None]))
+    ready = tuple([None if work is None else next(known) for work in s.ready])
     return SnapshotView(s.indices, s.levels, s.eligible, ready, s.row, s.version)
 
 
@@ -112,19 +117,30 @@ def request_view(state: State, r: Request) -> RequestView:
     )
 
 
-def page_view(state: State, page: Page, keep: list[tuple[str, Key]], owned: list[Request]) -> PageView:
+@memoised
+def tree_view(nodes: Map[int, Node]) -> tuple[TreeBlockView, ...]:
+    """The blocks of the prefix tree."""
+    return tuple([TreeBlockView(node.prefix) for node in nodes.values() if not node.gone])
+
+
+def page_views(state: State) -> tuple[PageView, ...]:
+    """All pages."""
+    pages, keep, owned = list(state.pages.values()), kept(state), locked(state)
+    ready = orders(state, [page.ready for page in pages])
+    return tuple([page_view(state, p, keep.get(p.id, []), owned.get(p.id, []), at) for p, at in zip(pages, ready, strict=True)])
+
+
+def page_view(state: State, page: Page, keep: list[tuple[str, Key]], owned: list[Request], ready: Order) -> PageView:
     """A page, with all who keep it, as which block, and who has it locked."""
     memo = memo_of(page)
-    shown = (keep, [r.name for r in owned], prefix(state, page.node), order(state, page.ready))
+    shown = (keep, [r.name for r in owned], ready)
     if memo.get(page_view, (None,))[0] != shown:
         memo[page_view] = shown, _page_view(state, page, *shown)
     found: PageView = memo[page_view][1]
     return found
 
 
-def _page_view(
-    state: State, page: Page, keep: list[tuple[str, Key]], names: list[str], tokens: tuple[int, ...], ready: Order
-) -> PageView:
+def _page_view(state: State, page: Page, keep: list[tuple[str, Key]], names: list[str], ready: Order) -> PageView:
     group = state.layout.groups[page.group].name
     status = PageStatus.LOCKED if names else PageStatus.HELD if keep else PageStatus.DROPPABLE  # R2.2
     return PageView(
@@ -132,7 +148,7 @@ def _page_view(
         block=page.block,
         beam=page.beam,
         refs=frozenset([PageRef(name, group, block, beam) for name, (_, block, beam) in keep]),
-        tokens=None if page.node is None else tokens,
+        tokens=None if page.node is None else prefix(state, page.node),
         level=page.level,
         slot=page.slot,
         status=status,

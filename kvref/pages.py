@@ -19,6 +19,7 @@ from kvref.state import (
     keepers,
     pool_group_of,
     put_page,
+    put_pages,
     put_request,
     stale,
     stale_pages,
@@ -106,32 +107,33 @@ def behind(pages: Iterable[Page]) -> Work:
     return join(*(join(p.ready, p.reads) for p in pages))
 
 
-def delete(state: State, page: Page) -> State:
-    """R7.2: free a page without a copy out of it: its readiness and its readers stay in the fence of the slot."""
-    state = replace(state, pages=state.pages.without(page.id))
-    return free_slot(state, pool_group_of(state, page), page.slot, join(page.ready, page.reads, page.fence))
-
-
-def unlock(state: State, r: Request, page: Page) -> State:
-    """R7.4: put the work so far on the request's stream into the fence of the page's slot."""
-    page = state.pages[page.id]
-    return put_page(state, replace(page, fence=join(page.fence, last_work(state, r))))
-
-
-def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:
-    """Release pages of a request (R7.4), by group, beam row and block (R7.2); one that nothing else keeps is freed."""
-    for key in sorted(keys, key=lambda k: (k[0], k[2], k[1])):
-        r = state.requests[r.name]
-        page = state.pages[r.pages[key]]
-        state = unlock(state, r, page)
-        state = put_request(state, replace(r, pages=r.pages.without(key)))
-        state = free_unkept(state, state.pages[page.id])
+def delete(state: State, *pages: Page) -> State:
+    """R7.2: free pages without a copy out of them: readiness and readers of each stay in the fence of its slot."""
+    if pages:
+        state = replace(state, pages=state.pages.without(*(page.id for page in pages)))
+    for page in pages:
+        state = free_slot(state, pool_group_of(state, page), page.slot, join(page.ready, page.reads, page.fence))
     return state
 
 
-def free_unkept(state: State, page: Page) -> State:
-    """R2.2: free a page that neither a request nor the tree keeps."""
-    return state if page.node is not None or keepers(state, page) else delete(state, page)
+def unlock(state: State, r: Request, *pages: Page) -> State:
+    """R7.4: put the work so far on the request's stream into the fences of the pages' slots."""
+    work = last_work(state, r)
+    return put_pages(state, [replace(p, fence=join(p.fence, work)) for p in [state.pages[page.id] for page in pages]])
+
+
+def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:
+    """Release pages of a request (R7.4), by group, beam row and block (R7.2); those that nothing else keeps are freed."""
+    r, keys = state.requests[r.name], sorted(keys, key=lambda k: (k[0], k[2], k[1]))
+    numbers = [r.pages[key] for key in keys]
+    state = unlock(state, r, *(state.pages[pid] for pid in numbers))
+    state = put_request(state, replace(r, pages=r.pages.without(*keys))) if keys else state
+    return free_unkept(state, *(state.pages[pid] for pid in numbers))
+
+
+def free_unkept(state: State, *pages: Page) -> State:
+    """R2.2: free those pages that neither a request nor the tree keeps."""
+    return delete(state, *(page for page in pages if page.node is None and not keepers(state, page)))
 
 
 def let_go_stale(state: State, r: Request) -> State:

@@ -178,9 +178,13 @@ def close(state: State, op: ops.Close) -> tuple[State, None]:
     return put_request(state, closed(state.requests[r.name])), None
 
 
+NO_PAGES: Map[Key, int] = Map()
+
+
 def closed(r: Request) -> Request:
     """R3.10: a request that has let go of everything, with what it still answers."""
-    return replace(r, status=RequestStatus.CLOSED, tokens=(), path=(), closed_with=r.committed, stream=None, row=None)
+    r = replace(r, status=RequestStatus.CLOSED, closed_with=r.committed)
+    return replace(r, tokens=(), path=(), pages=NO_PAGES, stream=None, row=None)
 
 
 def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeAlias
 
 from kvref.layout import Layout, PoolGroup
@@ -278,6 +279,12 @@ def put_page(state: State, page: Page) -> State:
     return replace(state, pages=state.pages.set(page.id, page))
 
 
+def put_pages(state: State, pages: Iterable[Page]) -> State:
+    """The state with ``pages`` as they now are."""
+    now = {page.id: page for page in pages}
+    return replace(state, pages=state.pages.updated(now)) if now else state
+
+
 def put_request(state: State, request: Request) -> State:
     """The state with ``request`` as it now is."""
     return replace(state, requests=state.requests.set(request.name, request))
@@ -296,33 +303,32 @@ def stale(state: State, r: Request, key: Key) -> bool:
 @memoised
 def in_order(pages: Map[Key, int]) -> dict[Key, int]:
     """The pages of a request in order of block, then group, then beam row."""
-    return {k: pages[k] for k in sorted(pages, key=lambda k: (k[1], k[0], k[2]))}
+    entries = dict(pages.items())
+    return {k: entries[k] for k in sorted(entries, key=itemgetter(1, 0, 2))}
 
 
 @memoised
-def needed(pages: Map[Key, int], layout: Layout, history: int) -> dict[Key, int]:
-    """The pages of a request whose blocks are not stale at a history, in order."""
+def needed(pages: Map[Key, int], layout: Layout, history: int) -> Map[Key, int]:
+    """The pages of a request whose blocks are not stale at a history."""
     gone = [layout.stale_blocks(g.index, history) for g in layout.groups]
-    if not any(gone):
-        return in_order(pages)
-    return {k: pid for k, pid in in_order(pages).items() if k[1] not in gone[k[0]]}
+    return Map({k: pid for k, pid in pages.items() if k[1] not in gone[k[0]]}) if any(gone) else pages
 
 
 @memoised
 def row_of(pages: Map[Key, int], layout: Layout, history: int, group: int, beam: int) -> list[tuple[Key, int]]:
     """Of those, the ones of a group and beam row."""
-    return [(k, pid) for k, pid in needed(pages, layout, history).items() if k[0] == group and k[2] == beam]
+    return [(k, pid) for k, pid in in_order(needed(pages, layout, history)).items() if k[0] == group and k[2] == beam]
 
 
 def blocks_of(state: State, r: Request) -> dict[Key, int]:
     """The pages of a request's blocks that are not stale, by number, in order of block, then group, then beam row."""
-    return needed(r.pages, state.layout, r.history)
+    return in_order(needed(r.pages, state.layout, r.history))
 
 
 def stale_pages(state: State, r: Request) -> dict[Key, int]:
-    """The pages, by number, of a request's blocks that are stale."""
-    live = blocks_of(state, r)
-    return {} if len(live) == len(r.pages) else {k: pid for k, pid in in_order(r.pages).items() if k not in live}
+    """The pages, by number, of a request's blocks that are stale, in no order."""
+    live = needed(r.pages, state.layout, r.history).keys()
+    return {} if len(live) == len(r.pages) else {k: pid for k, pid in r.pages.items() if k not in live}
 
 
 def mapped(state: State, r: Request) -> dict[Key, Page]:
@@ -429,8 +435,11 @@ def batch_of(state: State, r: Request) -> Batch | None:
 
 
 def can_commit(state: State, r: Request) -> bool:
-    """Whether committing is still possible: it has not ended, and the request's path is in the tree (R3.9, R10.3)."""
-    return not r.ended and all(node in state.nodes for node in r.path)
+    """Whether committing is still possible: it has not ended, and the request's path is in the tree (R3.9).
+
+    R10.3: all of it is where its last block is, as a block goes with all below it.
+    """
+    return not r.ended and (not r.path or r.path[-1] in state.nodes)
 
 
 def mark_newer(state: State, names: Iterable[str]) -> State:

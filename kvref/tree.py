@@ -220,7 +220,8 @@ def drop(state: State, page: Page) -> State:
     for node in nodes:
         state = state if state.nodes[node].gone else emit(state, Removed(prefix(state, node)))
     for p in pages:
-        state = delete(count(state, p.group, drop_pages=1), p)
+        state = count(state, p.group, drop_pages=1)
+    state = delete(state, *pages)
     for p in state.pages.values():
         if p.node in nodes:
             state = put_page(state, replace(p, node=None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 V = TypeVar("V")
@@ -45,20 +45,17 @@ else:
 
     def replace(value: V, /, **changes: Any) -> V:
         """The same frozen dataclass value with some fields changed, as `dataclasses.replace`, but without its cost."""
-        kind = type(value)
-        if not hasattr(value, "__dict__"):
+        try:
+            fields = value.__dict__
+        except AttributeError:  # it has slots
             return dataclasses.replace(value, **changes)
-        if not changes.keys() <= _names(kind):
-            raise TypeError(f"{kind.__name__} has no field {', '.join(sorted(changes.keys() - _names(kind)))}")
-        made = object.__new__(kind)
+        made = object.__new__(type(value))
         own = made.__dict__
-        own.update(value.__dict__)
+        own.update(fields)
         own.pop(MEMO, None)
+        count = len(own)
         own.update(changes)
+        if len(own) != count:
+            unknown = changes.keys() - {field.name for field in dataclasses.fields(value)}
+            raise TypeError(f"{type(value).__name__} has no field {', '.join(sorted(unknown))}")
         return made
-
-
-@cache
-def _names(kind: type) -> frozenset[str]:
-    """The fields of a dataclass."""
-    return frozenset(field.name for field in dataclasses.fields(kind))

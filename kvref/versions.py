@@ -8,11 +8,13 @@ from kvref.values import replace
 
 def versioned(state: State, r: Request) -> object:
     """R6.4: what of a request makes a version: status, phase, row, the blocks' indices, levels and readiness, eligible counts."""
+    of_request = r.uid, r.status, r.phase, r.row, state.layout.blocks(r.capacity)
+    if not r.active:  # R6.2, R6.3: then it shows nothing of its blocks
+        return of_request
+    pages = {k: (p.slot, p.level, p.move) for k, p in mapped(state, r).items()}
     attention = state.layout.attention
-    pages = {k: (p.slot, p.level, p.move) for k, p in mapped(state, r).items()} if r.active else {}
     counts = {(g.index, beam): eligible_count(state, r, g.index, beam) for g in attention for beam in range(r.width)}
-    blocks = state.layout.blocks(r.capacity)
-    return r.uid, r.status, r.phase, r.row, blocks, frozenset(pages.items()), frozenset((k, n) for k, n in counts.items() if n)
+    return *of_request, frozenset(pages.items()), frozenset((k, n) for k, n in counts.items() if n)
 
 
 def settle(state: State) -> State:

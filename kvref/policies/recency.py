@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvref.state import Page, State, active, blocks_of, locks, owners
+from kvref.maps import Map
+from kvref.state import Key, Page, State, active, blocks_of, locks, needed, owners
 
 
 def renewed(before: State, state: State) -> Iterator[Page]:
@@ -12,14 +13,19 @@ def renewed(before: State, state: State) -> Iterator[Page]:
     return _left(before, state) if state.layout.policies.recency == "release" else _used(before, state)
 
 
+NOTHING: Map[Key, int] = Map()
+
+
 def _left(before: State, state: State) -> Iterator[Page]:
     """``release``: those that have left LOCKED."""
     for was in active(before.requests):
         r = state.requests[was.name]
-        had, has = blocks_of(before, was), blocks_of(state, r) if r.active else {}
-        for key in had if has is not had else ():
-            page = state.pages.get(had[key])
-            if page is not None and has.get(key) != page.id and locks(before, was, page) and not owners(state, page):
+        had = needed(was.pages, before.layout, was.history)
+        has = needed(r.pages, state.layout, r.history) if r.active else NOTHING
+        still = has.items()
+        for pid in [entry[1] for entry in had.items() if entry not in still] if has is not had else ():
+            page = state.pages.get(pid)
+            if page is not None and locks(before, was, page) and not owners(state, page):
                 yield page
 
 

@@ -15,8 +15,7 @@ def suspended(state: State, r: Request) -> State:
     committed.
     """
     if state.layout.policies.suspend == "hold":
-        for page in mapped(state, r).values():
-            state = unlock(state, r, page)
+        state = unlock(state, r, *mapped(state, r).values())
         return put_request(state, replace(r, status=RequestStatus.SUSPENDED))
     state = let_go(state, r, r.pages)
     r = replace(state.requests[r.name], again=r.tokens, tokens=(), path=(), capacity=0, history=0)
