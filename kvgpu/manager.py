@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from kvgpu.device.api import Stream
 from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from kvgpu.manager_base import ManagerBase
+from kvgpu.operations import bare_offload, create, growth, lifecycle, payloads, recorded_reads, seeding
 from kvgpu.operations import commit as committing
-from kvgpu.operations import create, growth, lifecycle, payloads, recorded_reads, seeding
 from kvgpu.operations.payloads import PageRead
 from kvgpu.operations.state import WriteTarget
 from kvgpu.requests.request import Request, Snapshot, take_snapshot, wait_snapshot
@@ -181,7 +181,7 @@ class Manager(ManagerBase):
         """
         with self._lock.exclusive():
             self._live(request)
-            growth.offload_blocks(self._core, request, blocks, groups)
+            bare_offload.offload_blocks(self._core, request, blocks, groups)
 
     def set_beam_width(self, request: Request, width: int) -> bool:
         """Give the blocks after the prompt ``width`` beam rows, once, in prefill, before any of them is history (R3.12).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kvref.acting import must_fit
+from kvref.all_or_nothing import must_fit
 from kvref.eviction import act
 from kvref.failure import invalid, logic
 from kvref.growth import check_ended, check_values, resized

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvref.acting import part
+from kvref.all_or_nothing import part
 from kvref.batch import no_capture
 from kvref.failure import invalid, logic
 from kvref.growth import enter_decode, resize

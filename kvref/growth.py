@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvref.acting import fits, must_fit
+from kvref.all_or_nothing import fits, must_fit
 from kvref.eviction import act, make_room, reserve_all
 from kvref.failure import invalid, logic
 from kvref.lookup import group_indices, live, need_active, need_blocks

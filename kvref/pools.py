@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvref.acting import must_fit
+from kvref.all_or_nothing import must_fit
 from kvref.eviction import clear, evict, make_room
 from kvref.failure import Failure, invalid, logic, out_of_range
 from kvref.layout import PoolGroup

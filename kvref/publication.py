@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kvref.acting import fits, must_fit, part
+from kvref.all_or_nothing import fits, must_fit, part
 from kvref.batch import dirty_rows, entries_of, need_published, no_capture, put_batch, would_publish
 from kvref.copies import refuses
 from kvref.failure import Failure, invalid

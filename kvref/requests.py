@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kvref.acting import attempt, because, fits
+from kvref.all_or_nothing import attempt, because, fits
 from kvref.commit import finish
 from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use

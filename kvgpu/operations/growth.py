@@ -1,4 +1,4 @@
-"""Lengths, phases and beams of active requests (R3.6-R3.8, R3.12), offload and its retries (section 4)."""
+"""Lengths, phases and beams of active requests (R3.6-R3.8, R3.12)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import SlotKey
-from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
+from kvgpu.errors import InvalidArgument, LogicError
 from kvgpu.operations import plain_step
-from kvgpu.operations.offload import NONE, claim_retries, eligible_pages, host_counts, joined, movable, offload
+from kvgpu.operations.deferral import claim_retries
+from kvgpu.operations.offload import NONE, eligible_pages, host_counts, joined, movable, offload
 from kvgpu.operations.payloads import unwritten
 from kvgpu.operations.room import NoRoom
-from kvgpu.operations.state import Core, Scope, WriteTarget
+from kvgpu.operations.state import Core, WriteTarget
 from kvgpu.operations.transaction import Transaction
 from kvgpu.operations.tree_changes import release_kept, released_work
-from kvgpu.requests.group_blocks import GroupBlocks
 from kvgpu.requests.request import Request, Steady
 from kvgpu.runs import Int32
 from kvgpu.storage.fences import EMPTY, Point
@@ -275,60 +275,6 @@ def give_back(core: Core, request: Request, capacity: int) -> None:
             tx.touch(request)
         request.capacity = capacity
         tx.commit()
-
-
-def retry_deferred(core: Core, scope: Scope, request: Request) -> None:
-    """Move the deferred pages of an active decoding request that may move, all or nothing (R4.3, R8.4).
-
-    ``scope``: the publication, in which other requests may have been retried. Raises ``OutOfPages`` and ``CopyFailed``.
-    """
-    eligible = eligible_pages(core, request, 0, request.history_blocks)
-    numbers = movable(core, eligible, 0)
-    if numbers.size:
-        move_to_host(core, scope, numbers, f"deferred pages of {request.name}")
-    request.maybe_deferred = len(numbers) < len(eligible)
-
-
-def move_to_host(core: Core, scope: Scope, numbers: Int32, what: str) -> None:
-    """Move locked GPU pages to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
-    try:
-        with Transaction(core, scope) as tx:
-            claims = tx.room.claim(host_counts(core, numbers))
-            tx.copies.evict()
-            offload(tx, [(numbers, tx.room.take(claims))])
-            tx.commit()
-    except NoRoom as error:
-        raise OutOfPages(f"{what}: {error}") from error
-
-
-def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> None:
-    """Move blocks of complete history to the host, without a look at the phase or the owners (R4.9)."""
-    if groups is not None and any(not 0 <= group < request.group_count for group in groups):
-        raise OutOfRange(f"offload of {request.name}: no layer group among {list(groups)} that the manager lacks")
-    if any(block < 0 for block in blocks):
-        raise InvalidArgument(f"offload of {request.name}: blocks {list(blocks)}: a block is not negative")
-    if not request.active:
-        raise LogicError(f"offload of {request.name}: it is {request.status.value}, only an active request offloads")
-    chosen = [group for group in range(request.group_count) if request.sparse[group]] if groups is None else sorted(set(groups))
-    found = []
-    for group in chosen if blocks else ():  # no block, no page of whatever group
-        if not request.sparse[group]:
-            raise LogicError(f"offload of {request.name}: group {core.layout.groups[group].name} is not sparse")
-        found.append(_history_pages(request, request.groups[group], sorted(set(blocks)), core.layout.groups[group].name))
-    numbers = joined(found)
-    numbers = numbers[core.pages.level[numbers] == Level.GPU]
-    if numbers.size:
-        move_to_host(core, core.scope(), numbers, f"offload of {request.name}")
-
-
-def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group: str) -> Int32:
-    for block in blocks:
-        if block >= request.history_blocks:
-            raise LogicError(f"offload of {request.name}.{group}.{block}: the block is no complete history")
-        if not own.locked[0, block]:
-            raise LogicError(f"offload of {request.name}.{group}.{block}: no page is mapped there")
-    columns = np.array(blocks, dtype=np.int32)
-    return own.page[:, columns][own.locked[:, columns]]
 
 
 # ---- beams -----------------------------------------------------------------------------------------------------------

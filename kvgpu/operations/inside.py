@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kvgpu.device.api import Stream
-from kvgpu.operations import growth
+from kvgpu.operations import deferral, growth
 from kvgpu.operations.capture import Capture
 from kvgpu.operations.state import Core
 from kvgpu.operations.table_reads import TableReads
@@ -47,7 +47,7 @@ class Inside:
         if found:
             scope = self._core.scope()
             for request in found:
-                growth.retry_deferred(self._core, scope, request)
+                deferral.retry_deferred(self._core, scope, request)
 
     def resize(self, request: Request, capacity: int | None, history: int | None) -> bool:
         """Set the lengths of an active request, ``None`` for what is kept; they were checked (R3.6)."""

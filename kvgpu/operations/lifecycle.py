@@ -8,8 +8,9 @@ import numpy as np
 
 from kvgpu.config import SlotKey
 from kvgpu.errors import LogicError
+from kvgpu.operations.deferral import claim_retries
 from kvgpu.operations.growth import wait_for_slots
-from kvgpu.operations.offload import NONE, bring_up, claim_retries, host_counts, joined, offload, slot_counts
+from kvgpu.operations.offload import NONE, bring_up, host_counts, joined, offload, slot_counts
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction

@@ -1,4 +1,4 @@
-"""Offload of sparse history: which pages may move, finding slots for them, moving them (section 4)."""
+"""Offload of sparse history: which pages may move, how many slots they need, moving them (section 4)."""
 
 from __future__ import annotations
 
@@ -47,21 +47,6 @@ def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
         return {}
     groups = core.pool_group[read(core.pages.group, numbers), Level.HOST]
     return {(Level.HOST, group): count for group, count in counted(groups).items()}
-
-
-def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey, int]]:
-    """Slots for older deferred pages, in order of block, then group; those that found one, and the claims (R4.4, R4.7)."""
-    pages, core = tx.core.pages, tx.core
-    chosen: list[Int32] = []
-    claims: dict[SlotKey, int] = {}
-    if numbers.size:
-        groups = core.pool_group[pages.group[numbers], Level.HOST]
-        for group in distinct(groups):
-            part = numbers[groups == group]
-            part = part[np.lexsort((pages.beam[part], pages.group[part], pages.block[part]))]
-            claims[(Level.HOST, group)] = tx.room.claim_some((Level.HOST, group), len(part))
-            chosen.append(part[: claims[(Level.HOST, group)]])
-    return joined(chosen), claims
 
 
 def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from kvgpu.adapter import apply
 from kvgpu.errors import LogicError
 from kvgpu.manager import Manager
-from kvgpu.operations import growth
+from kvgpu.operations import bare_offload
 from kvgpu.testing.patches import Break, Patch, on, replaced
 from kvspec import ops
 
@@ -80,7 +80,7 @@ ERROR_GUARDS: tuple[Break, ...] = (
     (
         "R4.9 an offload of no block asks whether its groups are sparse",
         "R4.9",
-        on(growth.offload_blocks, _groups_of_no_block),
+        on(bare_offload.offload_blocks, _groups_of_no_block),
     ),
     (
         "R2.1 a write that finds no page to write is an error",

@@ -12,7 +12,7 @@ from kvgpu.batch.batch import Batch
 from kvgpu.config import LayerGroup
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
 from kvgpu.manager import Manager
-from kvgpu.operations import create, growth, lifecycle, offload, payloads, tree_changes
+from kvgpu.operations import create, deferral, growth, lifecycle, offload, payloads, tree_changes
 from kvgpu.operations import state as core_module
 from kvgpu.operations.copies import Copies
 from kvgpu.operations.inside import Inside
@@ -439,8 +439,8 @@ GUARDS: tuple[Break, ...] = (
         everywhere(offload.movable, lambda old: lambda core, n, own: n),
     ),
     ("R4.2 a decode entry stays a prefill owner", "R4.2", on(Transaction.need_no_more, instead(None))),
-    ("R4.3 a resize retries nothing", "R4.3", within(growth, offload.claim_retries, instead((NONE, {})))),
-    ("R4.3 a resume retries nothing", "R4.3", within(lifecycle, offload.claim_retries, instead((NONE, {})))),
+    ("R4.3 a resize retries nothing", "R4.3", within(growth, deferral.claim_retries, instead((NONE, {})))),
+    ("R4.3 a resume retries nothing", "R4.3", within(lifecycle, deferral.claim_retries, instead((NONE, {})))),
     ("R4.3 a publication retries nothing", "R4.3", on(Inside.retry_deferred, instead(None))),
     ("R4.3 enter_decode of a decoding request retries nothing", "R4.3", on(Manager.enter_decode, _no_retry_when_decoding)),
     ("R4.5 one submission per page offloaded", "R4.5", everywhere(offload.offload, _page_by_page_down)),
@@ -479,7 +479,7 @@ GUARDS: tuple[Break, ...] = (
     ("R7.7 the entries of a row that its request has left are reused", "R7.7", on(EntriesTracker.show, _left_rows_forgotten)),
     ("R8.4 a publication acknowledges nothing", "R8.4", on(Batch._upload, _never_acknowledged)),
     ("R10.1 a page is evicted twice by one operation", "R10.1", on(Room._move, _evicted_again)),
-    ("R10.1 each row that a publication retries is an operation", "R10.1", on(growth.retry_deferred, _in_its_own_scope)),
+    ("R10.1 each row that a publication retries is an operation", "R10.1", on(deferral.retry_deferred, _in_its_own_scope)),
     ("R10.1 held pages are dropped", "R10.1", on(Room._leave, _held_is_dropped)),
     ("R10.2 the last page in leaves first", "R10.2", on(EvictionQueue.ordered, lambda old: lambda self: old(self)[::-1])),
     ("R10.2 lower blocks leave first", "R10.2", on(EvictionQueue.ordered, _low_blocks_first)),

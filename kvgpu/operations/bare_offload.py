@@ -1,0 +1,59 @@
+"""The bare offload: blocks that the caller names go to the host, whatever the phase and the owners (R4.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
+from kvgpu.operations.offload import host_counts, joined, offload
+from kvgpu.operations.room import NoRoom
+from kvgpu.operations.state import Core, Scope
+from kvgpu.operations.transaction import Transaction
+from kvgpu.requests.group_blocks import GroupBlocks
+from kvgpu.requests.request import Request
+from kvgpu.runs import Int32
+from kvspec.config import Level
+
+
+def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> None:
+    """Move blocks of complete history to the host, without a look at the phase or the owners (R4.9)."""
+    if groups is not None and any(not 0 <= group < request.group_count for group in groups):
+        raise OutOfRange(f"offload of {request.name}: no layer group among {list(groups)} that the manager lacks")
+    if any(block < 0 for block in blocks):
+        raise InvalidArgument(f"offload of {request.name}: blocks {list(blocks)}: a block is not negative")
+    if not request.active:
+        raise LogicError(f"offload of {request.name}: it is {request.status.value}, only an active request offloads")
+    chosen = [group for group in range(request.group_count) if request.sparse[group]] if groups is None else sorted(set(groups))
+    found = []
+    for group in chosen if blocks else ():  # no block, no page of whatever group
+        if not request.sparse[group]:
+            raise LogicError(f"offload of {request.name}: group {core.layout.groups[group].name} is not sparse")
+        found.append(_history_pages(request, request.groups[group], sorted(set(blocks)), core.layout.groups[group].name))
+    numbers = joined(found)
+    numbers = numbers[core.pages.level[numbers] == Level.GPU]
+    if numbers.size:
+        move_to_host(core, core.scope(), numbers, f"offload of {request.name}")
+
+
+def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group: str) -> Int32:
+    for block in blocks:
+        if block >= request.history_blocks:
+            raise LogicError(f"offload of {request.name}.{group}.{block}: the block is no complete history")
+        if not own.locked[0, block]:
+            raise LogicError(f"offload of {request.name}.{group}.{block}: no page is mapped there")
+    columns = np.array(blocks, dtype=np.int32)
+    return own.page[:, columns][own.locked[:, columns]]
+
+
+def move_to_host(core: Core, scope: Scope, numbers: Int32, what: str) -> None:
+    """Move locked GPU pages to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
+    try:
+        with Transaction(core, scope) as tx:
+            claims = tx.room.claim(host_counts(core, numbers))
+            tx.copies.evict()
+            offload(tx, [(numbers, tx.room.take(claims))])
+            tx.commit()
+    except NoRoom as error:
+        raise OutOfPages(f"{what}: {error}") from error
