@@ -95,7 +95,7 @@ def test_explain_says_what_a_verb_takes_returns_and_raises() -> None:
         "resume, verb: Make a suspended request active (R3.2).",
         "  request  Name of the request. (required, may be given bare)",
         "  returns: true; false, and nothing has changed, when slots run out",
-        "  raises invalid_argument: no stream ever",
+        "  raises invalid_argument: the request has no stream yet",
         "  raises out_of_range: an unknown stream; a name that does not exist",
         "  example: resume: chat",
     ):
@@ -106,7 +106,7 @@ def test_explain_says_every_meaning_of_a_word() -> None:
     said = kvspec("explain", "dirty", "levels", "tokens_per_block", "pool group").stdout
     for text in (
         "dirty, expectation: Whether the newest version",
-        "dirty, term: A request whose newest version",
+        "dirty, term: Of a request: its newest version",
         "levels, expectation: Where the page of each block is",
         "levels, key of a manager: Where pages may be, the hottest first",
         "tokens_per_block, key of a buffer",

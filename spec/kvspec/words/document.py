@@ -21,13 +21,15 @@ class Key:
 HEAD: Mapping[str, Key] = {
     "kvspec": Key("scenario", "Version of the language: 1.", "kvspec: 1"),
     "name": Key(
-        "scenario", "What the scenario shows, in a sentence; no other scenario of a run has it.", "name: a gap is closed later"
+        "scenario",
+        "What the scenario shows, in a sentence. No two scenarios of a run may have the same name.",
+        "name: a gap is closed later",
     ),
     "rules": Key("scenario", "The rules that it covers, as `kvspec rules` lists them.", "rules: [R4.2, R6.3]"),
     "tags": Key("scenario", "Words to select it by, with `kvspec run -k`.", "tags: [sharing]"),
     "requires": Key(
         "scenario",
-        "What a system must be able to do beyond the verbs, or it is skipped: async, capture, disk, beams, ssm, faults.",
+        "What a system must support besides the verbs, or the scenario is skipped: async, capture, disk, beams, ssm, faults.",
         "requires: [async]",
     ),
     "manager": Key(
@@ -45,12 +47,12 @@ STEP: Mapping[str, Key] = {
     "returns": Key("step", "What the verb returns. Without it the two systems must still agree.", "returns: true"),
     "raises": Key(
         "step",
-        "The kind of error that is meant (rules, section 9). An error without it is a failure.",
+        "The kind of error that is expected (rules, section 9). Any other error is a failure.",
         "raises: logic_error",
         ("R9",),
     ),
-    "expect": Key("step", "What must hold after the step, of both systems.", "expect: {levels: {chat.main: [host, gpu]}}"),
-    "note": Key("step", "A word to the reader.", "note: the second block is not complete yet"),
+    "expect": Key("step", "What must hold after the step, in both systems.", "expect: {levels: {chat.main: [host, gpu]}}"),
+    "note": Key("step", "A remark for the reader.", "note: the second block is not complete yet"),
 }
 
 MANAGER: Mapping[str, Key] = {
@@ -65,19 +67,19 @@ MANAGER: Mapping[str, Key] = {
     ),
     "layers": Key(
         "manager",
-        "The layers of the model. Those alike form a group, which is named after the first of them.",
+        "The layers of the model. Layers that are alike form a group, which is named after its first layer.",
         "layers: [{name: main, buffers: [{role: key, bytes: 64, sparse: true}]}]",
         ("R1.3", "R1.5"),
     ),
     "max_util_for_resume": Key(
         "manager",
-        "Above this part of the GPU's slots in use a resume is refused; 0 to 1.",
+        "The share of GPU slots in use, from 0 to 1, above which a resume is refused.",
         "max_util_for_resume: 0.75",
         ("R3.5",),
     ),
     "policy": Key(
         "manager",
-        "What a system must do where good managers differ, or it skips the scenario; what is left out is as the system does it.",
+        "What a system must do where good managers differ, or it skips the scenario. Left out: as the system does it.",
         "policy: {match: block}",
         ("R16.1",),
     ),
@@ -95,10 +97,10 @@ POLICY: Mapping[str, Key] = {
 
 LEVEL: Mapping[str, Key] = {
     "kind": Key("level", "gpu, host or disk.", "kind: host", ("R1.2",)),
-    "slots": Key("level", "How many pages fit, in each pool group. Either slots or bytes.", "slots: 4", ("R1.2",)),
+    "slots": Key("level", "How many slots each pool group has. Give either slots or bytes.", "slots: 4", ("R1.2",)),
     "bytes": Key(
         "level",
-        "Size in bytes, shared by the pool groups so that each has as many slots. Either slots or bytes.",
+        "Size in bytes, divided so that every pool group has the same number of slots. Give either slots or bytes.",
         "bytes: 65536",
         ("R1.2",),
     ),
@@ -110,7 +112,9 @@ LAYER: Mapping[str, Key] = {
     "sliding_window": Key(
         "layer", "How many of the latest tokens attention sees; older blocks become stale.", "sliding_window: 8", ("R1.8",)
     ),
-    "sink_tokens": Key("layer", "How many of the first tokens stay besides the window.", "sink_tokens: 4", ("R1.8",)),
+    "sink_tokens": Key(
+        "layer", "How many of the first tokens attention sees as well as the window.", "sink_tokens: 4", ("R1.8",)
+    ),
     "buffers": Key(
         "layer", "What the layer keeps of each block.", "buffers: [{role: key, bytes: 64}, {role: value, bytes: 64}]", ("R1.6",)
     ),
@@ -123,7 +127,10 @@ BUFFER: Mapping[str, Key] = {
         "buffer", "Whether decode reads only some blocks of it, so that history may go to the host.", "sparse: true", ("R1.4",)
     ),
     "tokens_per_block": Key(
-        "buffer", "The buffer's own number of tokens for `bytes`; it divides the manager's.", "tokens_per_block: 2", ("R1.6",)
+        "buffer",
+        "How many tokens `bytes` is for, if not the manager's number, which must be a multiple of it.",
+        "tokens_per_block: 2",
+        ("R1.6",),
     ),
 }
 

@@ -19,7 +19,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "block": Term("tokens_per_block tokens of a request, counted from 0.", ("R1.1",)),
         "page": Term("All buffers of a layer group for one block of one request or of the prefix tree.", ("R1.6", "R2.1")),
         "level": Term("Where pages may be: gpu (level 0), host (level 1), disk (level 2).", ("R1.2",)),
-        "slot": Term("Room for one page on a level; a page has one place: a level and a slot there.", ("R1.6", "R2.4")),
+        "slot": Term("It holds one page on a level. A page has one place: a level and a slot there.", ("R1.6", "R2.4")),
         "group": Term(
             "Layer group: layers of the same kind, window, sinks and sparsity, named after the first of them.", ("R1.5",)
         ),
@@ -30,7 +30,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "sliding window": Term(
             "A layer group that needs the last tokens alone; what lies before the window is stale.", ("R1.3", "R1.8")
         ),
-        "sink_tokens": Term("The first tokens, which stay besides a sliding window.", ("R1.8",)),
+        "sink_tokens": Term("The first tokens, which attention sees as well as a sliding window.", ("R1.8",)),
         "state": Term("The one page of a request in a group of SSM layers; it changes at every step.", ("R1.3",)),
         "beam": Term("One of several continuations of a prompt; each has pages of its own after the prompt.", ("R3.12",)),
     },
@@ -46,7 +46,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "decode": Term("The phase in which tokens are generated; complete history may move to the host.", ("R3.8", "R4.1")),
         "owner": Term("An active request that has a page locked.", ("R2.3",)),
         "locked": Term(
-            "At least one active request has the page locked; it stays where it is, but for offload and promotion.",
+            "At least one active request has the page locked. Only offload and promotion move it.",
             ("R2.2", "R2.5"),
         ),
         "held": Term(
@@ -59,7 +59,9 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "prefix tree": Term("Blocks by their tokens from the root, with the pages that requests may share.", ("R2.6", "R3.1")),
         "match": Term("The longest beginning of a request's tokens for which the tree has every page that is needed.", ("R3.1",)),
         "commit": Term("Tokens become final; each full block enters the prefix tree, with the page that it has.", ("R3.9",)),
-        "rebase": Term("At a commit, giving up the own page of a block and locking the tree's instead.", ("R3.9",)),
+        "rebase": Term(
+            "At a commit, a request gives up its own page of a block and locks the one that the tree has already.", ("R3.9",)
+        ),
         "partial block": Term("A block of the tree with fewer tokens than fit; nothing follows it.", ("R2.6", "R3.4")),
     },
     "What moves": {
@@ -83,9 +85,9 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "row": Term("The place of a request in a batch, which it keeps until it is removed.", ("R8.2",)),
         "eligible count": Term("How many leading blocks of history are on the host; num_blocks, as published.", ("R6.3", "R8.5")),
         "snapshot": Term("A copy of what a request shows in a group: where each block is, and from when on.", ("R6.1",)),
-        "version": Term("It is newer when anything that a published row shows may have changed.", ("R6.4",)),
+        "version": Term("A number of a request: newer whenever something that its row shows may have changed.", ("R6.4",)),
         "dirty": Term(
-            "A request whose newest version is not acknowledged; a row that would publish something else than last time.",
+            "Of a request: its newest version is not acknowledged. Of a row: it shows something else than it last published.",
             ("R6.5", "R8.3"),
         ),
         "publish": Term("Writing the dirty rows of a batch into its device tables.", ("R8.4",)),
@@ -181,7 +183,7 @@ OTHER_WORDS: Mapping[str, str] = {
     "page_size": "tokens_per_block",
     "block_size": "tokens_per_block",
 }
-"""What somebody may call a word of the language who comes from another manager."""
+"""What people who know other managers may call a word of the language."""
 
 
 def meant_word(word: str, words: Container[str]) -> str | None:

@@ -67,21 +67,21 @@ VERBS: Mapping[str, Verb] = {
     "resume": Verb(
         f"true; {_FULL}, or the GPU is fuller than max_util_for_resume.",
         {
-            "invalid_argument": "no stream ever, or `decode: false` of a request in decode",
-            "logic_error": "it is active",
+            "invalid_argument": "the request has no stream yet, or `decode: false` while it decodes",
+            "logic_error": "the request is active already",
             "out_of_range": "an unknown stream",
         },
         "resume: chat",
         {
-            "stream": "Its stream from now on; left out, it keeps the one it has, or takes exec; null gives none.",
-            "decode": "true enters decode with it; left out, the phase stays.",
+            "stream": "Its stream from now on. Left out: the one that it has, or exec the first time; null: none is given.",
+            "decode": "true: enter decode as well. Left out: the phase stays.",
         },
     ),
     "resize": Verb(
         f"true; {_FULL}.",
         {
-            "invalid_argument": "history above capacity (in decode: above the old one), that shrinks, or is negative",
-            "logic_error": "the request is not active, or it has ended its committing and would grow",
+            "invalid_argument": "history that shrinks, is negative, or exceeds the capacity (while decoding: the old capacity)",
+            "logic_error": "the request is not active, or it would grow after its last commit",
         },
         "resize: {request: chat, capacity: 12, history: 8}",
     ),
@@ -94,13 +94,13 @@ VERBS: Mapping[str, Verb] = {
         {
             "invalid_argument": "more tokens than the capacity, or a negative token",
             "out_of_pages": "no slot for a block: earlier blocks stay in the tree",
-            "logic_error": "it is not active, has ended its committing, or has beams",
+            "logic_error": "the request is not active, has ended its commits, or has several beams",
             "copy_failed": "a copy was refused: earlier blocks stay in the tree",
         },
         "commit: {request: chat, tokens: [0, 1, 2, 3]}",
         {
             "tokens": "Tokens to append to the committed ones.",
-            "end": "Whether this is the end: a last partial block enters the tree too, and nothing grows afterwards.",
+            "end": "Whether this is the last commit: a partial block enters the tree too, and nothing grows afterwards.",
         },
     ),
     "stop_committing": Verb("", {}, "stop_committing: chat"),
@@ -188,7 +188,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "evict": Verb(
         "",
-        {"out_of_pages": "so many cannot leave", "invalid_argument": "less than one page"},
+        {"out_of_pages": "fewer pages can leave", "invalid_argument": "less than one page"},
         "evict: {level: gpu, group: main, pages: 1}",
         {
             "pages": "How many pages leave, in the order of eviction.",
@@ -198,7 +198,7 @@ VERBS: Mapping[str, Verb] = {
     "clear_reusable": Verb("", {}, "clear_reusable"),
     "take_slots": Verb(
         "",
-        {"out_of_pages": "so many are not free"},
+        {"out_of_pages": "fewer slots are free"},
         "take_slots: {level: gpu, count: 1, as: taken}",
         {
             "count": "How many free slots, or all of them.",
@@ -217,14 +217,14 @@ VERBS: Mapping[str, Verb] = {
             "name": "Name of the new batch.",
             "rows": "Rows of its tables: how many requests it holds.",
             "blocks": "Blocks of a row: how long a request may be.",
-            "beam_width": "Beams of a row; 1 is all that there is.",
+            "beam_width": "Beams of a row; must be 1.",
             "levels": "Whether there is a third table, with the levels of the blocks.",
         },
     ),
     "add": Verb(
         "The row.",
         {
-            "invalid_argument": "a row that is taken or not there, none that is free, or a request larger than the batch",
+            "invalid_argument": "the row is taken or does not exist, no row is free, or the request is larger than the batch",
             "logic_error": "it is in another row or batch",
         },
         "add: {batch: rows, request: chat}",
@@ -276,7 +276,7 @@ VERBS: Mapping[str, Verb] = {
     "read_page": Verb(
         "",
         {"logic_error": "a capture runs on that stream"},
-        "read_page: {request: chat, block: 0, as: words}",
+        "read_page: {request: chat, block: 0, as: seen}",
         {"block": "Number of the block, from 0.", "stream": "The stream that reads; `exec` if left out."},
     ),
     "read_table": Verb(
@@ -294,7 +294,7 @@ VERBS: Mapping[str, Verb] = {
         {
             "direction": "Direction of the copies: offload, onboard, copy or upload.",
             "call": "Which one from now on: 1 is the next.",
-            "queued": "Whether device work had been queued when it is refused.",
+            "queued": "Whether device work has been queued by the time it is refused.",
         },
     ),
     "begin_capture": Verb("", {"logic_error": "one runs already"}, "begin_capture: side", {"stream": "The stream to capture."}),
@@ -334,7 +334,7 @@ VERBS: Mapping[str, Verb] = {
         },
     ),
     "stats": Verb(
-        "The counters, by group, and of the manager.", {}, "stats: {reset: false}", {"reset": "Whether they begin anew."}
+        "The counters, by group, and of the manager.", {}, "stats: {reset: false}", {"reset": "Whether to reset them after this."}
     ),
     "sync": Verb(
         "",
