@@ -37,7 +37,7 @@ class Manager(ManagerBase):
         with self._lock.shared():
             found = self._by_name.get(name)
             if found is None:
-                raise OutOfRange(f"no request {name!r}: there is {', '.join(self._by_name) or 'none'}")
+                raise OutOfRange(f"no request {name!r}: there are {', '.join(self._by_name) or 'none'}")
             return found
 
     def requests(self) -> tuple[Request, ...]:

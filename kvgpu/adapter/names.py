@@ -19,7 +19,7 @@ ThingT = TypeVar("ThingT")
 
 def _found(things: Mapping[str, ThingT], name: str, what: str) -> ThingT:
     if name not in things:
-        raise OutOfRange(f"no {what} {name!r}: there is {', '.join(things) or 'none'}")
+        raise OutOfRange(f"no {what} {name!r}: there are {', '.join(things) or 'none'}")
     return things[name]
 
 

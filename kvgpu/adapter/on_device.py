@@ -72,7 +72,7 @@ def _close_gate(run: Run, op: ops.CloseGate) -> None:
 
 def _open_gate(run: Run, op: ops.OpenGate) -> None:
     if op.as_ not in run.gates.known:
-        raise OutOfRange(f"no gate {op.as_!r}: there is {', '.join(sorted(run.gates.known)) or 'none'}")
+        raise OutOfRange(f"no gate {op.as_!r}: there are {', '.join(sorted(run.gates.known)) or 'none'}")
     run.gates.open(op.as_)
 
 

@@ -20,7 +20,7 @@ from kvspec.config import Level
 def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> None:
     """Move blocks of complete history to the host, without a look at the phase or the owners (R4.9)."""
     if groups is not None and any(not 0 <= group < request.group_count for group in groups):
-        raise OutOfRange(f"offload of {request.name}: no layer group among {list(groups)} that the manager lacks")
+        raise OutOfRange(f"offload of {request.name}: groups {list(groups)} are not all layer groups of the manager")
     if any(block < 0 for block in blocks):
         raise InvalidArgument(f"offload of {request.name}: blocks {list(blocks)}: a block is not negative")
     if not request.active:

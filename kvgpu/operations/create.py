@@ -20,7 +20,7 @@ def check_create(core: Core, known: Request | None, name: str, tokens: Sequence[
     """The errors of a creation. ``known``: the request that has this name so far."""
     size = core.layout.tokens_per_block
     if prompt_length is not None and (prompt_length < 0 or prompt_length % size):
-        raise InvalidArgument(f"create of {name!r}: prompt_length {prompt_length} is no multiple of {size} from 0")
+        raise InvalidArgument(f"create of {name!r}: prompt_length {prompt_length}: expected a multiple of {size}, 0 or more")
     if tokens is not None and any(token < 0 for token in tokens):
         raise InvalidArgument(f"create of {name!r}: tokens are integers from 0, got {min(tokens)}")
     if known is not None and not known.closed:

@@ -31,7 +31,7 @@ class TakenSlots:
     def give(self, label: str) -> None:
         """Give them back. ``OutOfRange`` for an unknown label."""
         if label not in self._kept:
-            raise OutOfRange(f"no slots are kept under {label!r}: there is {', '.join(self._kept) or 'none'}")
+            raise OutOfRange(f"no slots are kept under {label!r}: there are {', '.join(self._kept) or 'none'}")
         pool, slots = self._kept.pop(label)
         pool.page[slots] = FREE
         pool.give(slots)

@@ -68,7 +68,7 @@ class Context:
         retained = driver.cuDevicePrimaryCtxRetain(gpu)
         if retained[0] == OUT_OF_MEMORY:
             raise DeviceError(
-                f"GPU {ordinal} has no room for one process more: each takes some of its memory, and {os.environ[QUEUES]} of its "
+                f"GPU {ordinal} cannot take another process: each takes some of its memory, and {os.environ[QUEUES]} of its "
                 f"hardware queues ({QUEUES}); use fewer processes on it, or a lower number"
             )
         self._handle = checked(retained)

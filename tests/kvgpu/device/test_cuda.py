@@ -306,7 +306,7 @@ def test_pretended_gpu_has_no_room_for_one_process_more(pretended: Open, monkeyp
     full = fake_driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY, 0
     monkeypatch.setattr(fake_driver, "cuDevicePrimaryCtxRetain", lambda gpu: full)
     context = pretended.__init__.__globals__["context"].__wrapped__  # type: ignore[misc]
-    with pytest.raises(DeviceError, match=r"GPU 0 has no room.*32 of its hardware queues.*use fewer processes"):
+    with pytest.raises(DeviceError, match=r"GPU 0 cannot take another process.*32 of its hardware queues.*use fewer processes"):
         context(0)
 
 
