@@ -94,7 +94,7 @@ def _at_most(blocks: int) -> Callable[[Any], Any]:
 
 def _grown_without_priority(old: Any) -> Any:
     def grow(self: Any, at_least: int) -> None:
-        before = self._room
+        before = self._size
         old(self, at_least)
         self.priority[:before] = 0
 

@@ -158,13 +158,13 @@ class ManagerConfig(Model):
             names.add(layer.name)
             if layer.sparse and len(self.levels) < 2:
                 raise ConfigError("a sparse buffer needs a host level (R1.4)", "layers", number, "buffers", 0, "sparse")
-            for place, buffer in enumerate(layer.buffers):
+            for at, buffer in enumerate(layer.buffers):
                 own = buffer.tokens_per_block
                 if own is not None and self.tokens_per_block % own:
                     raise ConfigError(
                         f"tokens_per_block {own} of buffer {layer.name}.{buffer.role} must divide "
                         f"the manager's {self.tokens_per_block} (R1.6)",
-                        *("layers", number, "buffers", place, "tokens_per_block"),
+                        *("layers", number, "buffers", at, "tokens_per_block"),
                     )
         return self
 

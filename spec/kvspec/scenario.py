@@ -139,7 +139,7 @@ class Expect(Model):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a file; line and column count from 1."""
+    """A point in a file; line and column count from 1."""
 
     path: Path
     line: int
@@ -179,7 +179,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario. ``index``: its place among the documents of its file, from 0."""
+    """One scenario. ``index``: its number among the documents of its file, from 0."""
 
     name: str
     rules: tuple[str, ...]

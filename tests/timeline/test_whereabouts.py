@@ -162,10 +162,10 @@ def test_the_order_of_eviction_says_priority_turn_and_who_goes_before() -> None:
         if page.tokens is not None and page.group == "main":
             (found[page.tokens],) = _order(now, page, place, recorder.turns)
     assert {tokens: one.text for tokens, one in found.items()} == {
-        (9,) * 4: "priority 20, in this place since step 1; no page goes before it",
-        (8,) * 4: "priority 20, in this place since step 5; behind main[9, 9, 9, 9], there since step 1",
-        tuple(range(8)): "priority 35, in this place since step 0; behind main[8, 8, 8, 8], of priority 20",
-        tuple(range(4)): "priority 35, in this place since step 0; behind main[0..7], of the same step, a higher block",
+        (9,) * 4: "priority 20, waiting since step 1; no page goes before it",
+        (8,) * 4: "priority 20, waiting since step 5; goes after main[9, 9, 9, 9], waiting since step 1",
+        tuple(range(8)): "priority 35, waiting since step 0; goes after main[8, 8, 8, 8], of priority 20",
+        tuple(range(4)): "priority 35, waiting since step 0; goes after main[0..7], of the same step, a higher block",
     }
 
 

@@ -33,9 +33,9 @@ CALLED: dict[str, str] = {
     "min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum", "reversed": "iter",
     "union": "intersection", "intersection": "union",
 }  # fmt: skip
-"""Functions and methods, and what takes the place of each."""
+"""Functions and methods, and what replaces each."""
 ORDERLESS = frozenset({"min", "max", "minimum", "maximum", "gcd", "cast", "isinstance", "issubclass", "getattr", "setattr"})
-"""Functions whose arguments may change places, or must not in a way that shows at once."""
+"""Functions whose arguments may be swapped, or must not in a way that shows at once."""
 SETTINGS = frozenset({"dataclass", "lru_cache", "cache", "TypeVar", "NewType", "Literal"})
 """Calls and subscripts whose arguments are settings of the language, not values of the program."""
 TEXTS = frozenset({"__repr__", "__str__", "__format__"})
@@ -79,7 +79,7 @@ class Change:
 
     @property
     def name(self) -> str:
-        """The place and the change, for a list."""
+        """Where it is and the change, for a list."""
         return f"{self.file}:{self.line}: {self.what}"
 
 
@@ -133,12 +133,12 @@ class _Finder:
 
     def __post_init__(self) -> None:
         self.lines = self.source.splitlines(keepends=True)
-        place = 0
+        start = 0
         for line in self.lines:
-            self.starts.append(place)
-            place += len(line)
+            self.starts.append(start)
+            start += len(line)
 
-    # ---- places ------------------------------------------------------------------------------------------------------
+    # ---- spans --------------------------------------------------------------------------------------------------------
 
     def start(self, node: ast.expr | ast.stmt) -> int:
         return self.starts[node.lineno - 1] + node.col_offset
@@ -302,24 +302,24 @@ class _Finder:
     def comparison(self, node: ast.Compare) -> None:
         sides = [node.left, *node.comparators]
         for left, right in pairwise(sides):
-            place = self.gap(left, right, r"not\s+in|is\s+not|in|is|<=|>=|==|!=|<|>")
-            if place is not None:
-                start, end, operator = place
+            span = self.gap(left, right, r"not\s+in|is\s+not|in|is|<=|>=|==|!=|<|>")
+            if span is not None:
+                start, end, operator = span
                 for other in COMPARISONS[" ".join(operator.split())]:
                     self.add(f"{operator}: {other}", start, end, other)
 
     def boolean(self, node: ast.BoolOp) -> None:
         word, other = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-        places = [self.gap(left, right, word) for left, right in pairwise(node.values)]
-        if all(place is not None for place in places):
-            edits = [(place[0], place[1], other) for place in places if place is not None]
+        spans = [self.gap(left, right, word) for left, right in pairwise(node.values)]
+        if all(span is not None for span in spans):
+            edits = [(span[0], span[1], other) for span in spans if span is not None]
             self.instead(node, f"{word}: {other}", f"({self.with_edits(node, edits)})")
 
     def operator_between(self, left: ast.expr, right: ast.expr, whole: ast.BinOp | None = None) -> None:
-        place = self.gap(left, right, r"//|<<|>>|[-+*/%|&^]")
-        if place is None or place[2] not in ARITHMETIC or self.source[place[0] : place[0] + 2] == b"**":
+        span = self.gap(left, right, r"//|<<|>>|[-+*/%|&^]")
+        if span is None or span[2] not in ARITHMETIC or self.source[span[0] : span[0] + 2] == b"**":
             return
-        start, end, operator = place
+        start, end, operator = span
         other = ARITHMETIC[operator]
         if whole is None:
             self.add(f"{operator}=: {other}=", start, end, other)

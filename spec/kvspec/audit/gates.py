@@ -107,7 +107,7 @@ def completed(scenario: Scenario) -> Scenario:
 
 
 def orders(scenario: Scenario) -> Iterator[GateOrder]:
-    """Every other order: which gate opens at each place, where that is legal, and with all gates held to the end.
+    """Every other order: which gate opens at each `open`, where that is legal, and with all gates held to the end.
 
     Gates are held, and permuted, up to the next `sync` alone, which waits for them on the CPU. What the scenario says of
     the moment (``OF_THE_MOMENT``), and refusals that depend on which gates are closed, are left out.
@@ -154,7 +154,7 @@ def _held(part: Sequence[Step], last: GateSteps) -> list[Step]:
 
 
 def _in_place(part: Sequence[Step], order: GateSteps) -> list[Step]:
-    """The part with other gates opened at its places; what a step expects stays at its place."""
+    """The part with other gates opened by its `open` steps; what a step expects stays with the step."""
     given = iter(order)
     return [replace(step, op=next(given).op) if _opens(step) else step for step in part]
 

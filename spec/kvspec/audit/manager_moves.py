@@ -31,7 +31,7 @@ def tree(draw: Draw, seen: Observation) -> ops.Operation | None:
 
 def evict(draw: Draw, seen: Observation) -> ops.Operation | None:
     """Some pages leave a pool group."""
-    some = [place for place, pool in seen.pools.items() if pool.evictable]
+    some = [key for key, pool in seen.pools.items() if pool.evictable]
     if not some:
         return None
     level, group = draw.rng.choice(some)

@@ -147,7 +147,7 @@ def stale(known: Known, sources: Mapping[str, Source], package: str) -> Sequence
 
 
 def _rank(change: Change, seed: int) -> float:
-    """Its place among all: a change has a place of its own, whatever other changes there are."""
+    """Its number among all: a change keeps its own, whatever other changes there are."""
     digest = hashlib.sha256("\0".join(map(str, (seed, *change.key))).encode()).digest()
     even = (int.from_bytes(digest[:7], "big") + 1) / (256**7 + 1)
     return -math.log(even) / _weight(change.what)

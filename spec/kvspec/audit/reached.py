@@ -224,7 +224,7 @@ def _pool_of(m: Moment, op: ops.Evict) -> tuple[Level, str] | None:
     level = op.level.level
     if op.group is not None:
         return (level, m.before.pools.get((level, op.group), ""))
-    pools = [place for place in m.before.observation.pools if place[0] is level]
+    pools = [key for key in m.before.observation.pools if key[0] is level]
     return pools[0] if len(pools) == 1 else None
 
 

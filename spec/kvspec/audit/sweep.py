@@ -132,14 +132,14 @@ class Sweeper:
         with _systems(self, scenario, None) as stepper:
             stepper.remembered.indexes = stepper.look()
             before = 0
-            for place, step in enumerate(scenario.steps):
+            for number, step in enumerate(scenario.steps):
                 remembered = stepper.remembered.copy()
                 compared = stepper.step(step)
                 _must_hold(compared.differences, None, step, "without any failure")
                 files_now = int(getattr(stepper.systems[1], "file_accesses", 0))
                 moments.append(
                     Moment(
-                        step, remembered, compared.outcomes, compared.seen, (before, files_now), armed(scenario, place, refused)
+                        step, remembered, compared.outcomes, compared.seen, (before, files_now), armed(scenario, number, refused)
                     )
                 )
                 refused.append(compared.outcomes[0].error is ErrorKind.COPY_FAILED)

@@ -306,7 +306,7 @@ def _tree(blocks: Any) -> Iterator[Way]:
 
 
 def _evicted(entries: Any) -> Iterator[Way]:
-    """A leading part of an order: two that stand next to each other change places; one alone becomes none."""
+    """A leading part of an order: two neighbours are swapped; one alone becomes none."""
     if not entries:
         yield (), entries, "a page", ((1_000_003,),)
     elif len(entries) == 1:

@@ -17,7 +17,7 @@ NUMBERS = 2 + 2 + 5 + 2 + 7 + 2 + 9
 """The width of a line of the table without the scenario's name."""
 MAX_REPORTS = 10
 """How many failures, each with another first difference, are shown in full without ``--verbose``."""
-MAX_PLACES = 3
+MAX_POSITIONS = 3
 """How many of the scenarios that begin with the same difference are named."""
 MAX_REASONS = 4
 """Up to so many different reasons are printed as they are; more are taken apart and counted."""
@@ -34,8 +34,8 @@ def print_results(
 ) -> None:
     """Print the results of a run, what was skipped, and the failures, which come last so that nobody has to scroll.
 
-    :param reports: by the place of a failed result, its report.
-    :param verbose: a line for each scenario in place of one for each folder, and every failure in full.
+    :param reports: by the number of a failed result, its report.
+    :param verbose: a line for each scenario instead of one for each folder, and every failure in full.
     :param quiet: the failures alone.
     """
     if not quiet:
@@ -50,17 +50,17 @@ def print_results(
     for number, group in enumerate(groups):
         if number == MAX_REPORTS and not verbose:
             break
-        for place in group if verbose else group[:1]:
-            print_report(console, reports[place])
+        for number in group if verbose else group[:1]:
+            print_report(console, reports[number])
             console.print()
         if not verbose and len(group) > 1:
             console.print(f"{len(group) - 1} more begin with: {_first(results[group[0]])}", style="bold red", markup=False)
-            _places(console, [results[place] for place in group[1:]])
+            _positions(console, [results[number] for number in group[1:]])
             console.print()
     rest = [] if verbose else groups[MAX_REPORTS:]
     for group in rest:
         console.print(f"{len(group)} begin with: {_first(results[group[0]])}", style="bold red", markup=False)
-        _places(console, [results[place] for place in group])
+        _positions(console, [results[number] for number in group])
     if rest:
         console.print()
     if not verbose and (len(groups) < len(reports) or rest):
@@ -68,10 +68,10 @@ def print_results(
 
 
 def _alike(results: Sequence[Result], reports: Mapping[int, RenderableType]) -> list[list[int]]:
-    """The places of the failures, those that begin with the same difference together, and the shortest scenario first."""
+    """The numbers of the failures, those that begin with the same difference together, and the shortest scenario first."""
     groups: dict[str, list[int]] = {}
-    for place in sorted(reports, key=lambda place: (_length(results[place]), place)):
-        groups.setdefault(_first(results[place]).partition(" [")[0], []).append(place)
+    for number in sorted(reports, key=lambda number: (_length(results[number]), number)):
+        groups.setdefault(_first(results[number]).partition(" [")[0], []).append(number)
     return list(groups.values())
 
 
@@ -86,12 +86,12 @@ def _first(result: Result) -> str:
     return first_difference(result.failure)
 
 
-def _places(console: Console, results: Sequence[Result]) -> None:
-    for result in results[:MAX_PLACES]:
+def _positions(console: Console, results: Sequence[Result]) -> None:
+    for result in results[:MAX_POSITIONS]:
         where = f"{path_text(result.position.path)}:{result.position.line}"
         console.print(f"  {where}  {result.name}", style="dim", markup=False, soft_wrap=True)
-    if len(results) > MAX_PLACES:
-        console.print(f"  and {len(results) - MAX_PLACES} more", style="dim", markup=False)
+    if len(results) > MAX_POSITIONS:
+        console.print(f"  and {len(results) - MAX_POSITIONS} more", style="dim", markup=False)
 
 
 def counts(results: Sequence[Result]) -> str:

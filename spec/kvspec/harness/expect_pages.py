@@ -82,10 +82,12 @@ def would_evict(e: Evidence, wanted: Mapping[str, Sequence[Any]]) -> Iterator[Ch
         if not entries:
             yield check(path, f"eviction order of {key}", [], [page_name(page) for page in order], not order)
             continue
-        for place, entry in enumerate(entries):
-            page = order[place] if place < len(order) else None
+        for number, entry in enumerate(entries):
+            page = order[number] if number < len(order) else None
             actual = "none" if page is None else _names(page)
-            yield check(path, f"eviction order of {key}, place {place}", entry, actual, page is not None and _is(e, entry, page))
+            yield check(
+                path, f"eviction order of {key}, number {number}", entry, actual, page is not None and _is(e, entry, page)
+            )
 
 
 def _is(e: Evidence, entry: Any, page: PageView) -> bool:

@@ -24,7 +24,7 @@ MAX_TIMELINES = 1_700_000
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The results of the scenarios of one folder, each with its place among all results."""
+    """The results of the scenarios of one folder, each with its number among all results."""
 
     name: str
     results: tuple[tuple[int, Result], ...]
@@ -42,7 +42,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A rule and the results of the scenarios that cover it, each with its place among all results."""
+    """A rule and the results of the scenarios that cover it, each with its number among all results."""
 
     rule: Rule
     results: tuple[tuple[int, Result], ...]
@@ -60,7 +60,7 @@ class Covered:
 def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mapping[int, str]) -> None:
     """Write the page.
 
-    :param reports: by the place of a failed result in ``results``, its report as plain text.
+    :param reports: by the number of a failed result in ``results``, its report as plain text.
     :raises OSError: the file cannot be written.
     """
     numbered = list(enumerate(results))

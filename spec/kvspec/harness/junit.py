@@ -15,7 +15,7 @@ _FORBIDDEN = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0
 def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str], policies: str = "") -> None:
     """Write a JUnit XML file.
 
-    :param reports: by the place of a failed result in ``results``, its report as plain text.
+    :param reports: by the number of a failed result in ``results``, its report as plain text.
     :param policies: those of the system under test that are not the defaults, for the reader.
     :raises OSError: the file cannot be written.
     """

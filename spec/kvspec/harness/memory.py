@@ -363,9 +363,9 @@ def _held(now: Observation) -> dict[str, dict[tuple[str, int], int]]:
 
 
 def there_and_back(before: Observation, now: Observation, group: str) -> bool:
-    """Whether pages of a group can have left their slot and come back in one step, or another one in their place.
+    """Whether pages of a group can have left their slot and come back in one step, or others instead of them.
 
-    By the counters (R13.1): copies both ways, or a page dropped from the tree, where an own page may have taken its place; by the
+    By the counters (R13.1): copies both ways, or a page dropped from the tree, where an own page may have replaced it; by the
     events (R13.3): levels changed both ways.
     """
     old, new = before.lifetime.groups.get(group), now.lifetime.groups.get(group)

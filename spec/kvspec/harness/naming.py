@@ -50,7 +50,7 @@ class Prefix:
             _by_identity.pop(id(self.aliases.pop(0)), None)
 
     def __del__(self) -> None:
-        """Its tuples may go, and others come in their place."""
+        """Its tuples may go, and others replace them."""
         for tokens in self.aliases:
             _by_identity.pop(id(tokens), None)
         alike = [reference for reference in _by_end.pop(_end(self.tokens), ()) if reference() is not None]
@@ -93,7 +93,7 @@ Of pages of the tree with equal tokens those that are not the first have -1, -2 
 
 
 def page_key(page: PageView, number: int, twin: int = 0) -> PageKey:
-    """What a page is known by; ``number``, its place in the observation, where it has neither tokens nor references.
+    """What a page is known by; ``number``, its number in the observation, where it has neither tokens nor references.
 
     ``twin``: how many pages with the same tokens come before it (``kvspec.harness.twins``).
     """

@@ -359,9 +359,9 @@ def all_differences(c: Comparison) -> Iterator[Difference]:
 
 
 def _faults(c: Comparison) -> Iterator[Difference]:
-    for place, side in enumerate((c.reference, c.implementation)):
+    for number, side in enumerate((c.reference, c.implementation)):
         for fault in side.now.observation.faults:
-            values = ("a fault", "-") if place == 0 else ("-", "a fault")
+            values = ("a fault", "-") if number == 0 else ("-", "a fault")
             lines = fault.splitlines() or ["(no text)"]
             yield Difference(Kind.FAULT, f"{side.name} reports", *values, identity=f"fault: {lines[0]}", detail=tuple(lines))
 

@@ -44,7 +44,7 @@ def default_jobs(scenarios: int, device: str) -> int:
 
 
 def run_all(plan: Plan, scenarios: Sequence[Scenario], jobs: int) -> Iterator[tuple[int, Result]]:
-    """Run scenarios; yields the place of each in ``scenarios`` with its result, in the order in which they finish.
+    """Run scenarios; yields the number of each in ``scenarios`` with its result, in the order in which they finish.
 
     :raises SystemNotFound: a system of the plan is not there.
     """
@@ -68,7 +68,7 @@ class Running:
             self._workers.ask(number, _run_one, plan, one.position.path, one.index, seconds=plan.timeout)
 
     def results(self) -> Iterator[tuple[int, Result]]:
-        """The place of each scenario with its result, in the order in which they finish."""
+        """The number of each scenario with its result, in the order in which they finish."""
         for number, answer in self._workers.answers():
             assert isinstance(number, int)
             yield number, self._result(number, answer)

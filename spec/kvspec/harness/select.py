@@ -88,9 +88,9 @@ class _Parser:
     def parse(self) -> Predicate:
         predicate = self._either()
         if self.at < len(self.tokens):
-            _, value, place = self.tokens[self.at]
+            _, value, start = self.tokens[self.at]
             raise SelectionError(
-                f"-k {self.text!r}: {value!r} at column {place + 1} was not expected: join words by and, or, or quote them"
+                f"-k {self.text!r}: {value!r} at column {start + 1} was not expected: join words by and, or, or quote them"
             )
         return predicate
 
@@ -125,9 +125,9 @@ class _Parser:
             return inner
         if self.at >= len(self.tokens):
             raise SelectionError(f"-k {self.text!r}: ends where a word was expected")
-        kind, value, place = self.tokens[self.at]
+        kind, value, start = self.tokens[self.at]
         if kind == "paren" or (kind == "word" and value in ("and", "or")):
-            raise SelectionError(f"-k {self.text!r}: {value!r} at column {place + 1}, where a word was expected")
+            raise SelectionError(f"-k {self.text!r}: {value!r} at column {start + 1}, where a word was expected")
         self.at += 1
         return lambda scenario: _matches(value, scenario)
 

@@ -229,7 +229,7 @@ def _stays_put(c: Comparison, side: Side, number: int, one: PageView) -> Iterato
     if page.level is not Level.DISK and there_and_back(old_counts, new_counts, page.group):
         return
     if page.tokens is None and copied(old_counts, new_counts, page.group):
-        return  # a private copy takes the place of a page that only this request still kept (R3.4, R10.3)
+        return  # a private copy replaces a page that only this request still kept (R3.4, R10.3)
     if page.tokens is None and page.level is Level.HOST and was.status is PageStatus.HELD and len(c.shared.manager.levels) > 2:
         return  # an own page's way to the disk and back, in an iteration, is neither counted nor an event (R13.1, R13.3)
     if side is c.implementation and "tree" in c.shared.unobserved and _another_page(c.reference, was):

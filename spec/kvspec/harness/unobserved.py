@@ -1,6 +1,6 @@
 """What a system says that it cannot show, and which comparisons that leaves out.
 
-A system under test may lack something that every observation has a place for: it keeps no payloads, or cannot say in
+A system under test may lack something that every observation has a field for: it keeps no payloads, or cannot say in
 what order device work runs. It says so by its class attribute ``unobserved``, the harness compares the rest, and every
 summary of a run names what was not compared. The two systems of this project leave nothing out.
 """

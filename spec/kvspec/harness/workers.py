@@ -73,7 +73,7 @@ class Workers:
     def __init__(self, count: int, context: BaseContext, again: BaseContext | None = None) -> None:
         """Start ``count`` processes.
 
-        :param again: the context of the processes that take the place of those that ended; ``context`` if left out.
+        :param again: the context of the processes that replace those that ended; ``context`` if left out.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="kvspec-")
         self._started = 0
@@ -211,7 +211,7 @@ class Workers:
         return worker.key, answer
 
     def _end(self, worker: _Worker, why: str) -> tuple[Hashable, Ended]:
-        """Give up a process, and start another one in its place."""
+        """Give up a process, and start another one instead."""
         worker.connection.close()
         worker.process.join(1.0 if not why else 0.0)
         if worker.process.is_alive():

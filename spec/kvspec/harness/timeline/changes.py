@@ -207,7 +207,7 @@ def _tables(old: Facts, new: Facts, batch: str) -> Iterator[Change]:
 
 
 def _unpadded(levels: tuple[int | str | None, ...], entries: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
-    last = max((place for place, entry in enumerate(entries) if entry != "-"), default=-1)
+    last = max((index for index, entry in enumerate(entries) if entry != "-"), default=-1)
     return levels[: last + 1]
 
 

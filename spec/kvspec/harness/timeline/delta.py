@@ -2,9 +2,9 @@
 
 The form, which ``timeline.js`` reads:
 
-- ``keys``: every key, once. ``texts``: every text, once; in a value a text is ``[place in texts]``.
-- a step: a list of ``[change, places]``. ``places``: the keys that change in this way, as ``[first, count, first, count, ...]``.
-- a change: ``0`` gone; ``[1, value]`` the whole value; ``[2, length, place, new, place, new, ...]`` the value at these places,
+- ``keys``: every key, once. ``texts``: every text, once; in a value a text is ``[index in texts]``.
+- a step: a list of ``[change, keys]``. ``keys``: the numbers of those that change so, as ``[first, count, first, count, ...]``.
+- a change: ``0`` gone; ``[1, value]`` the whole value; ``[2, length, index, new, index, new, ...]`` the value at these indexes,
   cut or filled with null to a length.
 """
 
@@ -41,9 +41,9 @@ class Packer:
             by_change.setdefault("0", []).append(self.keys[key])
         for key, value in new.items():
             if old.get(key) != value:
-                place = self.keys.setdefault(key, len(self.keys))
-                by_change.setdefault(_json(self._change(old.get(key), value)), []).append(place)
-        return [[json.loads(change), _runs(sorted(places))] for change, places in by_change.items()]
+                number = self.keys.setdefault(key, len(self.keys))
+                by_change.setdefault(_json(self._change(old.get(key), value)), []).append(number)
+        return [[json.loads(change), _runs(sorted(numbers))] for change, numbers in by_change.items()]
 
     def head(self) -> dict[str, list[Any]]:
         """The keys and texts that the packed steps refer to."""
@@ -54,9 +54,9 @@ class Packer:
         if old is None:
             return whole
         patch: list[Any] = [2, len(new)]
-        for place, value in enumerate(new):
-            if value != (old[place] if place < len(old) else None):
-                patch += [place, self._plain(value)]
+        for index, value in enumerate(new):
+            if value != (old[index] if index < len(old) else None):
+                patch += [index, self._plain(value)]
         return patch if len(patch) < len(new) + 2 else whole
 
     def _plain(self, value: Plain) -> Any:
@@ -90,18 +90,18 @@ def _applied(old: tuple[Plain, ...], change: list[Any], texts: list[str]) -> tup
         return tuple(plain(value) for value in change[1])
     length = change[1]
     value = [*old[:length], *[None] * (length - len(old))]
-    for place, new in zip(change[2::2], change[3::2], strict=True):
-        value[place] = plain(new)
+    for index, new in zip(change[2::2], change[3::2], strict=True):
+        value[index] = plain(new)
     return tuple(value)
 
 
-def _runs(places: list[int]) -> list[int]:
+def _runs(numbers: list[int]) -> list[int]:
     runs: list[int] = []
-    for place in places:
-        if runs and place == runs[-2] + runs[-1]:
+    for number in numbers:
+        if runs and number == runs[-2] + runs[-1]:
             runs[-1] += 1
         else:
-            runs += [place, 1]
+            runs += [number, 1]
     return runs
 
 

@@ -106,18 +106,18 @@ class Numbers:
         self.blocks: dict[tuple[int, ...], int] = {}
 
     def update(self, before: Index | None, now: Index) -> dict[int, int]:
-        """The number of each page of ``now``, by its place there."""
+        """The number of each page of ``now``, by its index there."""
         old = self.of
         self.of = {}
         taken: set[int] = set()
-        for place in range(len(now.pages)):
-            found = now.successor_of(place, before) if before is not None else None
+        for index in range(len(now.pages)):
+            found = now.successor_of(index, before) if before is not None else None
             number = old.get(found) if found is not None else None
             if number is None or number in taken:
                 self.last += 1
                 number = self.last
             taken.add(number)
-            self.of[place] = number
+            self.of[index] = number
         return self.of
 
 
@@ -134,13 +134,13 @@ def facts(manager: ManagerConfig, now: Index, memory: Memory, known: Numbers, st
         found["request", name] = _request(name, request, memory)
         for (group, beam), snapshot in request.snapshots.items():
             found.update(_row(now, numbers, PageRef(name, group, 0, beam), snapshot))
-    for place, page in enumerate(now.pages):
-        found["page", numbers[place]] = _page(manager, view, page)
+    for index, page in enumerate(now.pages):
+        found["page", numbers[index]] = _page(manager, view, page)
     found.update(_tree(manager.tokens_per_block, now, known))
     for (level, group), pool in view.pools.items():
         fenced = sum(fence.pending for fence in pool.fences)
         found["pool", level.label, group] = PoolFact(pool.slots, pool.free, fenced)
-        found["evictable", level.label, group] = tuple(numbers.get(place) for place in pool.evictable)
+        found["evictable", level.label, group] = tuple(numbers.get(index) for index in pool.evictable)
     for name, batch in view.batches.items():
         found.update(_batch(now, memory, name, batch, step, before))
     found.update(_gates(view, memory))
@@ -165,8 +165,8 @@ def _request(name: str, view: RequestView, memory: Memory) -> RequestFact:
 
 def _row(now: Index, numbers: Mapping[int, int], row: PageRef, view: SnapshotView) -> Iterator[tuple[Key, tuple[Plain, ...]]]:
     name, group, beam = row.request, row.group, row.beam
-    places = [now.by_ref.get(PageRef(name, group, block, beam)) for block in range(len(view.levels))]
-    yield ("pages", name, group, beam), tuple(None if place is None else numbers[place] for place in places)
+    indexes = [now.by_ref.get(PageRef(name, group, block, beam)) for block in range(len(view.levels))]
+    yield ("pages", name, group, beam), tuple(None if index is None else numbers[index] for index in indexes)
     yield ("levels", name, group, beam), tuple(None if level is None else int(level) for level in view.levels)
     yield ("eligible", name, group, beam), (view.eligible,)
 
@@ -199,8 +199,8 @@ def _tree(tpb: int, now: Index, known: Numbers) -> Iterator[tuple[Key, tuple[Pla
     for tokens in sorted(block.tokens for block in view.tree):
         above = tokens[: (len(tokens) - 1) // tpb * tpb]
         number = known.blocks.setdefault(tokens, len(known.blocks) + 1)
-        places = [now.by_key.get((group, tokens, 0)) for group in view.groups]
-        pages = [None if place is None else known.of[place] for place in places]
+        indexes = [now.by_key.get((group, tokens, 0)) for group in view.groups]
+        pages = [None if index is None else known.of[index] for index in indexes]
         yield ("tree", number), (known.blocks.get(above), folded(tokens[len(above) :]), folded(tokens), *pages)
 
 
@@ -235,8 +235,8 @@ def _level(now: Index, group: str, entry: str, slot: int) -> int | None:
     request, _, number = entry.rpartition(".")
     if not request or not number.isdigit():
         return None
-    place = now.by_ref.get(PageRef(request, group, int(number)))
-    return int(now.pages[place].level) if place is not None and now.pages[place].slot == slot else None
+    index = now.by_ref.get(PageRef(request, group, int(number)))
+    return int(now.pages[index].level) if index is not None and now.pages[index].slot == slot else None
 
 
 def _gates(view: Observation, memory: Memory) -> Iterator[tuple[Key, tuple[Plain, ...]]]:

@@ -36,7 +36,7 @@ UNSEEN: dict[str, tuple[str, ...]] = {"eviction": ("evictable",), "tree": ("tree
 class Divergence:
     """The system under test at the step that diverges.
 
-    ``marks``: by key the places in the value at which the two systems differ; a page is marked also where what differs is not
+    ``marks``: by key the indexes in the value at which the two systems differ; a page is marked also where what differs is not
     shown, such as its payload. ``differences``: as found.
     """
 
@@ -105,7 +105,7 @@ class Recorder:
         """The facts of the system under test, its pages with the numbers of the reference's."""
         numbers = Numbers()
         numbers.blocks = self.numbers.blocks
-        own = {place: -1 - place for place in range(len(c.implementation.now.pages))}
+        own = {index: -1 - index for index in range(len(c.implementation.now.pages))}
         numbers.of = own | {two: self.numbers.of[one] for one, two in c.matching.pairs}
         return facts(self.manager, c.implementation.now, c.implementation.memory, numbers, c.step.number, self.facts)
 
@@ -131,9 +131,9 @@ def _marks(ours: Facts, theirs: Facts, unobserved: frozenset[str]) -> Iterator[t
             passed.add(PageFact._fields.index("tokens"))
         if kind == "request" and "versions" in unobserved:
             passed.update(RequestFact._fields.index(field) for field in ("version", "dirty"))
-        places = [p for p in range(max(len(one), len(two))) if p not in passed and one[p : p + 1] != two[p : p + 1]]
-        if places:
-            yield key, tuple(places)
+        indexes = [p for p in range(max(len(one), len(two))) if p not in passed and one[p : p + 1] != two[p : p + 1]]
+        if indexes:
+            yield key, tuple(indexes)
 
 
 def _named_marks(
@@ -141,9 +141,9 @@ def _named_marks(
 ) -> Iterator[tuple[Key, tuple[int, ...]]]:
     """The pages that differences name, whatever differs of them."""
     names = {difference.page for difference in differences if difference.page is not None}
-    for place, page in enumerate(c.reference.now.pages):
+    for index, page in enumerate(c.reference.now.pages):
         if page_name(page) in names or names & {str(ref) for ref in page.refs}:
-            yield ("page", numbers[place]), (PageFact._fields.index("name"),)
+            yield ("page", numbers[index]), (PageFact._fields.index("name"),)
 
 
 def walk(

@@ -74,7 +74,7 @@ class Timeline:
     def _packed(self, seen: Seen, other: Divergence) -> dict[str, Any]:
         difference = self.packer.difference(seen.facts, other.facts)
         keys = self.packer.keys
-        marks = [[keys[key], list(places)] for key, places in sorted(other.marks.items(), key=lambda item: keys[item[0]])]
+        marks = [[keys[key], list(indexes)] for key, indexes in sorted(other.marks.items(), key=lambda item: keys[item[0]])]
         return {"facts": difference, "marks": marks, "said": said(other.outcome), "message": other.outcome.message}
 
 

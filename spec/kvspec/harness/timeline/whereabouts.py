@@ -32,15 +32,15 @@ def whereabouts(
     :param turns: of the pages of ``now``, if the system says so.
     """
     view = now.observation
-    place = now.by_ref.get(ref)
-    if place is None:
+    index = now.by_ref.get(ref)
+    if index is None:
         yield from _absent(manager, view, ref)
         key = memory.tree_pages.get(ref)
-        place = now.by_key.get(key) if key is not None else None
-        if place is None:
+        index = now.by_key.get(key) if key is not None else None
+        if index is None:
             return
-        yield Statement("the page it had", f"is in the tree still, {shown_name(now.pages[place])}", ("R3.7",))
-    page = now.pages[place]
+        yield Statement("the page it had", f"is in the tree still, {shown_name(now.pages[index])}", ("R3.7",))
+    page = now.pages[index]
     layer = first_layers(manager)[page.group]
     yield Statement("where", f"{page.level.label}, slot {page.slot}", ("R2.4",))
     yield _kept(view, page)
@@ -52,10 +52,10 @@ def whereabouts(
         case PageStatus.LOCKED:
             yield from _locked(manager, layer, view, page)
         case PageStatus.HELD:
-            yield from _held(manager, layer, view, page, place)
+            yield from _held(manager, layer, view, page, index)
         case PageStatus.DROPPABLE:
-            yield from _droppable(view, page, place)
-    yield from _order(now, page, place, turns)
+            yield from _droppable(view, page, index)
+    yield from _order(now, page, index, turns)
     yield from _published(view, memory, ref, page)
 
 
@@ -167,7 +167,7 @@ def _on_gpu(
     yield Statement("would move it", f"the next retry: {retry}", ("R4.3",))
 
 
-def _held(manager: ManagerConfig, layer: LayerConfig, view: Observation, page: PageView, place: int) -> Iterator[Statement]:
+def _held(manager: ManagerConfig, layer: LayerConfig, view: Observation, page: PageView, index: int) -> Iterator[Statement]:
     holders = {ref.request: view.requests[ref.request] for ref in sorted(page.refs) if ref.request in view.requests}
     active = [name for name, one in holders.items() if one.status is RequestStatus.ACTIVE]
     if active and layer.sliding_window is not None:
@@ -177,7 +177,7 @@ def _held(manager: ManagerConfig, layer: LayerConfig, view: Observation, page: P
         )
     else:
         yield Statement("why", "it stays where it was when its last owner suspended, or where it was matched", ("R3.10", "R3.1"))
-    yield from _eviction(view, page, place)
+    yield from _eviction(view, page, index)
     suspended = [name for name, one in holders.items() if one.status is RequestStatus.SUSPENDED]
     for name in suspended:
         one = holders[name]
@@ -188,15 +188,15 @@ def _held(manager: ManagerConfig, layer: LayerConfig, view: Observation, page: P
         yield Statement("would move it", f"resume of {name} {does}", ("R3.2",))
 
 
-def _droppable(view: Observation, page: PageView, place: int) -> Iterator[Statement]:
+def _droppable(view: Observation, page: PageView, index: int) -> Iterator[Statement]:
     yield Statement("why", "no request refers to it: it waits for one that matches its tokens", ("R2.2", "R3.1"))
-    yield from _eviction(view, page, place)
+    yield from _eviction(view, page, index)
 
 
-def _eviction(view: Observation, page: PageView, place: int) -> Iterator[Statement]:
+def _eviction(view: Observation, page: PageView, index: int) -> Iterator[Statement]:
     """Where a page stands in the order of eviction, and what becomes of it then."""
     pool = pool_of(view, page.level, page.group)
-    if pool is None or place not in pool[1].evictable:
+    if pool is None or index not in pool[1].evictable:
         return
     order = pool[1].evictable
     below = next((pool_of(view, level, page.group) for level in Level if level == page.level + 1), None)
@@ -205,7 +205,7 @@ def _eviction(view: Observation, page: PageView, place: int) -> Iterator[Stateme
         what = f"{down}, or it is dropped" if down else "dropped"
     else:
         what = f"{down}; a held page is never dropped" if down else "nowhere: nothing is below, and a held page is never dropped"
-    text = f"an eviction, in which it is {order.index(place) + 1} of {len(order)} in {page.level.label}.{pool[0]}: {what}"
+    text = f"an eviction, in which it is {order.index(index) + 1} of {len(order)} in {page.level.label}.{pool[0]}: {what}"
     yield Statement("would move it", text, ("R10.1", "R10.2"))
 
 
@@ -213,31 +213,31 @@ def _free_slots(count: int) -> str:
     return f"{count or 'no'} slot is free" if count in (0, 1) else f"{count} slots are free"
 
 
-def _order(now: Index, page: PageView, place: int, turns: Sequence[Turn]) -> Iterator[Statement]:
+def _order(now: Index, page: PageView, index: int, turns: Sequence[Turn]) -> Iterator[Statement]:
     """What decides when a page is evicted, and which page goes just before it."""
     if not turns:
         return
-    turn = turns[place]
+    turn = turns[index]
     if page.status is PageStatus.LOCKED:
-        text = f"priority {turn.priority}; it takes its place in the order when it leaves LOCKED"
+        text = f"priority {turn.priority}; it gets its turn in the order when it leaves LOCKED"
         yield Statement("its turn", text, ("R10.2",))
         return
     pool = pool_of(now.observation, page.level, page.group)
     order = pool[1].evictable if pool is not None else ()
-    where = order.index(place) if place in order else 0
+    where = order.index(index) if index in order else 0
     ahead = "no page goes before it"
     if where:
         other, theirs = now.pages[order[where - 1]], turns[order[where - 1]]
         if theirs.priority != turn.priority:
             why = f"of priority {theirs.priority}"
         elif theirs.since != turn.since:
-            why = f"there since step {theirs.since}"
+            why = f"waiting since step {theirs.since}"
         elif other.block != page.block:
             why = "of the same step, a higher block"
         else:
             why = "of the same step, of a lower group or older"
-        ahead = f"behind {shown_name(other)}, {why}"
-    yield Statement("its turn", f"priority {turn.priority}, in this place since step {turn.since}; {ahead}", ("R10.2",))
+        ahead = f"goes after {shown_name(other)}, {why}"
+    yield Statement("its turn", f"priority {turn.priority}, waiting since step {turn.since}; {ahead}", ("R10.2",))
 
 
 def _published(view: Observation, memory: Memory, ref: PageRef, page: PageView) -> Iterator[Statement]:
@@ -264,15 +264,15 @@ def _published(view: Observation, memory: Memory, ref: PageRef, page: PageView) 
 def story(steps: Sequence[tuple[Step, Index]], ref: PageRef) -> Iterator[tuple[Step, str]]:
     """What became of the page that a request refers to after the last of these steps, from its first step on."""
     last = steps[-1][1]
-    place = last.by_ref.get(ref)
+    index = last.by_ref.get(ref)
     found: list[tuple[Step, str]] = []
     for number in range(len(steps) - 1, -1, -1):
-        if place is None:
+        if index is None:
             break
         step, now = steps[number]
         before = steps[number - 1][1] if number else None
-        old = now.successor_of(place, before) if before is not None else None
-        page = now.pages[place]
+        old = now.successor_of(index, before) if before is not None else None
+        page = now.pages[index]
         if old is None or before is None:
             found.append((step, f"new at {page.level.label}"))
             break
@@ -283,7 +283,7 @@ def story(steps: Sequence[tuple[Step, Index]], ref: PageRef) -> Iterator[tuple[S
             found.append((step, f"locked by {listed(page.owners)}" if page.owners else page.status.value))
         elif was.tokens != page.tokens:
             found.append((step, "enters the tree" if page.tokens is not None else "out of the tree"))
-        place = old
+        index = old
     yield from reversed(found)
 
 

@@ -46,12 +46,12 @@ def folded(numbers: tuple[int, ...], what: str = "tokens") -> str:
 
 def _runs(numbers: Sequence[int]) -> Iterator[str]:
     start = 0
-    for place in range(1, len(numbers) + 1):
-        if place < len(numbers) and numbers[place] == numbers[place - 1] + 1:
+    for index in range(1, len(numbers) + 1):
+        if index < len(numbers) and numbers[index] == numbers[index - 1] + 1:
             continue
-        run = numbers[start:place]
+        run = numbers[start:index]
         yield from [f"{run[0]}..{run[-1]}"] if len(run) > 2 else map(str, run)
-        start = place
+        start = index
 
 
 def shown_name(page: PageView) -> str:
