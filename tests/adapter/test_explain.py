@@ -61,7 +61,7 @@ def test_a_page_of_a_scenario() -> None:
 
 def test_the_turn_of_a_page_is_said_by_who_knows_it() -> None:
     said = explain(GAP, "--step", "8", "--page", "decoder.main.0")
-    assert "  its turn       priority 35; it takes its place in the order when it leaves LOCKED (R10.2)\n" in said
+    assert "  its turn       priority 35; it gets its turn in the order when it leaves LOCKED (R10.2)\n" in said
     assert "its turn" not in explain(GAP, "--step", "8", "--page", "decoder.main.0", "--system", "kvgpu")
 
 

@@ -152,7 +152,7 @@ steps:
 def test_the_order_of_eviction_says_priority_turn_and_who_goes_before() -> None:
     scenario = read_bytes(Path("order.yaml"), ORDER.encode()).scenarios[0]
     assert said(scenario, 4, "a", "main", 0)["its turn"] == [
-        "priority 40; it takes its place in the order when it leaves LOCKED R10.2"
+        "priority 40; it gets its turn in the order when it leaves LOCKED R10.2"
     ]
     steps, recorder = walked(scenario, 5)
     now = steps[-1][1]
