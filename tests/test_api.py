@@ -43,3 +43,11 @@ def test_importing_a_package_imports_nothing_slow(package: str, slow: str) -> No
     code = f"import sys, {package}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert not set(slow.split()) & set(done.stdout.split())
+
+
+def test_older_names_still_work() -> None:
+    from kvgpu import Fate, RequestOutcome
+    from kvspec.observation import TableEntries, TableWords
+
+    assert Fate is RequestOutcome
+    assert TableWords is TableEntries
