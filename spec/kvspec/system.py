@@ -11,6 +11,9 @@ from kvspec.errors import ErrorKind
 from kvspec.observation import Counters, Observation
 from kvspec.ops import Operation
 
+COMMAND = "cmd:"
+"""How the name of a system begins that is a command."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetTable:

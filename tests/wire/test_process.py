@@ -140,7 +140,7 @@ def test_a_wrong_hello_is_no_system(tmp_path: Path, mode: str, says: str) -> Non
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("cmd:", "expected a command behind cmd:"),
+        ("cmd:", "expected a command after cmd:"),
         ("cmd:'a", "cannot be split into words: No closing quotation"),
         ("cmd:./there_is_none --fast", "'./there_is_none' cannot be started: no such file or directory"),
         (f"cmd:{shlex.quote(str(DRIVER))}", "cannot be started: permission denied"),

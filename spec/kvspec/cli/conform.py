@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kvspec.cli.refusing import found_system, refuse
-from kvspec.harness.systems import COMMAND
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
+from kvspec.system import COMMAND
 
 
 def conform(

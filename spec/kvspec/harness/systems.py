@@ -17,13 +17,11 @@ from kvspec.harness.unobserved import NOTHING, AspectError, checked_aspects
 from kvspec.ops import VERBS
 from kvspec.policies import PolicyError
 from kvspec.scenario import Scenario
-from kvspec.system import Setup, System
+from kvspec.system import COMMAND, Setup, System
 
 ENTRY_POINTS = "kvspec.systems"
 """The entry-point group in which systems announce themselves."""
 
-COMMAND = "cmd:"
-"""How the name of a system begins that is a command."""
 command_folder: list[Path | None] = [None]
 """Where commands start; ``None``: where this process is."""
 

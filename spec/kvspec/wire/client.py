@@ -13,13 +13,12 @@ from pydantic import ValidationError
 
 from kvspec.adapter import AdapterError, not_taken, observation
 from kvspec.config import group_names
-from kvspec.harness.systems import COMMAND
 from kvspec.harness.unobserved import AspectError, checked_aspects
 from kvspec.observation import Observation
 from kvspec.ops import VERBS, Operation
 from kvspec.policies import PolicyError, checked_offer
 from kvspec.scenario import Scenario
-from kvspec.system import DeviceLimit, Outcome, RemoteError, Setup
+from kvspec.system import COMMAND, DeviceLimit, Outcome, RemoteError, Setup
 from kvspec.wire import messages as m
 from kvspec.wire import reading
 from kvspec.wire.process import Process
@@ -49,7 +48,7 @@ class Command:
         except ValueError as error:
             raise CommandError(f"{text!r} cannot be split into words: {error}") from None
         if not self._words:
-            raise CommandError(f"expected a command behind {COMMAND}")
+            raise CommandError(f"expected a command after {COMMAND}")
         self._folder = folder or Path.cwd()
         self._idle: list[Driven] = []
         try:
