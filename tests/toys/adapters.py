@@ -72,6 +72,9 @@ class Requests:
     def commit(self, request: str, tokens: tuple[int, ...], end: bool) -> None:
         self.cache.publish(self._known(request), tokens, end)
 
+    def suspend(self, request: str) -> None:
+        self.cache.preempt(self._known(request))
+
     def stop_committing(self, request: str) -> None:
         self.cache.finish(self._known(request))
 
@@ -86,7 +89,7 @@ class Requests:
         free = {f"gpu.{name}": len(free) for name, free in zip(self.pools, self.cache.free, strict=True)}
         if not self.seen:
             return Facts(requests, free)
-        blocks = self.cache.unused(None, waited_for=True)
+        blocks = self.cache.unused(None)
         return Facts(
             requests,
             free,
@@ -175,7 +178,7 @@ def with_bug(bug: str = "", unobserved: frozenset[str] = UNOBSERVED, base: type[
         },
         unobserved=unobserved,
         unfit=unfit,
-        policies={"match": "block", "partial_blocks": "none"},
+        policies={"match": "block", "partial_blocks": "none", "held": "pinned", "suspend": "recompute"},
     )
     return decorate(made)
 

@@ -67,7 +67,10 @@ class Block:
 
 @dataclass(eq=False)
 class Sequence:
-    """A sequence: ``known`` tokens are final, ``behind`` are its blocks behind a window that are not."""
+    """A sequence: ``known`` tokens are final, ``behind`` are its blocks behind a window that are not.
+
+    ``again``: what was final when it was preempted, until it starts again. ``lost``: what it was built on is there no more.
+    """
 
     name: str
     priority: int
@@ -77,9 +80,16 @@ class Sequence:
     history: int
     running: bool = False
     closed: bool = False
-    publishes: bool = True
+    stopped: bool = False
+    lost: bool = False
     ended: bool = False
+    again: Tokens | None = None
     behind: dict[tuple[int, int], Block] = field(default_factory=dict)
+
+    @property
+    def publishes(self) -> bool:
+        """Whether blocks of it may still be shared that are not yet."""
+        return not self.stopped and not self.lost
 
 
 class PrefixCache:
@@ -100,12 +110,7 @@ class PrefixCache:
         self._tick()
         if name in self.sequences and not self.sequences[name].closed:
             raise Untimely(f"{name} is there")
-        count = next(n for n in range(len(tokens) // self.size, -1, -1) if self._has(tokens, n))
-        length = count * self.size
-        found = [
-            [None if place in self._behind(number, length) else self._row(tokens, place)[number] for place in range(count)]
-            for number in range(len(self.groups))
-        ]
+        length, found = self._found(tokens)
         for block in _there(found):
             block.waiting.add(name)
         self.sequences[name] = Sequence(name, priority, tokens[:length], found, length, length)
@@ -118,10 +123,26 @@ class PrefixCache:
         if one.running:
             raise Untimely(f"{name} runs")
         one.running = True
+        if one.again is not None:
+            length, one.blocks = self._found(one.again)
+            one.known, one.again, one.capacity, one.history = one.again[:length], None, length, length
         for block in _there(one.blocks):
             block.waiting.discard(name)
             block.users.add(name)
         return True
+
+    def preempt(self, name: str) -> None:
+        """The sequence gives up all its blocks; when it starts again, it begins with what is there of its tokens then."""
+        self._tick()
+        one = self._live(name)
+        if not one.running:
+            raise Untimely(f"{name} does not run")
+        self._forget_behind(one)
+        for block in _there(one.blocks):
+            self._leave(one, block)
+        one.again, one.known, one.blocks = one.known, (), [[] for _ in self.groups]
+        one.capacity = one.history = 0
+        one.running = one.lost = False
 
     def grow(self, name: str, capacity: int | None, history: int | None) -> bool:
         """Change the lengths of a sequence; false, and nothing has changed, if there is no room."""
@@ -166,7 +187,10 @@ class PrefixCache:
         self._finish(self._live(name))
 
     def _finish(self, one: Sequence) -> None:
-        one.publishes = False
+        one.stopped = True
+        self._forget_behind(one)
+
+    def _forget_behind(self, one: Sequence) -> None:
         for block in one.behind.values():
             block.waiting.discard(one.name)
             self._give_back(block)
@@ -194,6 +218,8 @@ class PrefixCache:
     def put(self, tokens: Tokens, priority: int, groups: Iterable[int]) -> None:
         """Put whole blocks into the table, for some groups, as if a sequence had left them there."""
         self._tick()
+        if any(token < 0 for token in tokens):
+            raise Wrong("a token is negative")
         places = range(len(tokens) // self.size)
         spared = [block for place in places for block in self._row(tokens, place) if block is not None]
         self._all_or_nothing(lambda: self._put(tokens, priority, list(groups), places, spared))
@@ -276,17 +302,15 @@ class PrefixCache:
                 raise Full
             self._drop(victim)
 
-    def unused(self, pool: int | None, waited_for: bool = False) -> list[Block]:
-        """What may be evicted, in the order in which it is; with what sequences wait for, or keep, if that is asked for."""
-        blocks = [block for row in self.table.values() for block in row if block is not None]
-        if waited_for:
-            blocks += [block for one in self.sequences.values() for block in one.behind.values()]
-            blocks += [block for one in self.sequences.values() for block in _there(one.blocks) if block.prefix is None]
+    def unused(self, pool: int | None) -> list[Block]:
+        """What may be evicted, in the order in which it is."""
         blocks = [
             block
-            for block in dict.fromkeys(blocks)
-            if (not block.users or (self.bug == "touched_but_free" and block.left < self.now - 3 and not block.waiting))
-            and (not block.waiting or waited_for or self.bug == "double_room")
+            for row in self.table.values()
+            for block in row
+            if block is not None
+            and (not block.users or (self.bug == "touched_but_free" and block.left < self.now - 3 and not block.waiting))
+            and (not block.waiting or self.bug == "double_room")
             and pool in (None, self.groups[block.group].pool)
         ]
         newest, head = self.bug == "newest_first", self.bug == "head_first"
@@ -330,7 +354,7 @@ class PrefixCache:
 
     def _forget(self, prefix: Tokens) -> None:
         """A block of which nothing is left goes, with all that follows it."""
-        for key in [key for key in self.table if key[: len(prefix)] == prefix]:
+        for key in list(self._below(prefix)):
             row = self.table.pop(key)
             self.log.append(("removed", key))
             for block in row:
@@ -339,7 +363,15 @@ class PrefixCache:
                     self._give_back(block)
         for one in self.sequences.values():
             if not one.closed and one.publishes and one.known[: len(prefix)] == prefix:
-                self._finish(one)
+                one.lost = True
+                self._forget_behind(one)
+
+    def _below(self, prefix: Tokens) -> Iterator[Tokens]:
+        """A block and all that follow it, each with what follows it before the next."""
+        yield prefix
+        length = len(prefix) + self.size
+        for key in [key for key in self.table if len(key) == length and key[: len(prefix)] == prefix]:
+            yield from self._below(key)
 
     # -- what is shared -----------------------------------------------------------------------------------
 
@@ -367,6 +399,15 @@ class PrefixCache:
                 if late is None:
                     one.blocks[number][place] = there
                     there.users.add(one.name)
+
+    def _found(self, tokens: Tokens) -> tuple[int, list[list[Block | None]]]:
+        """The longest beginning of some tokens that a sequence can begin with, and its blocks by group."""
+        count = next(n for n in range(len(tokens) // self.size, -1, -1) if self._has(tokens, n))
+        length = count * self.size
+        return length, [
+            [None if place in self._behind(number, length) else self._row(tokens, place)[number] for place in range(count)]
+            for number in range(len(self.groups))
+        ]
 
     def _has(self, tokens: Tokens, count: int) -> bool:
         """Whether a sequence can begin with so many blocks."""
