@@ -61,7 +61,10 @@ class TinySystem:
         return 0  # sequences share nothing, so there is nothing to match the tokens with
 
     def resume(self, request: str, decode: bool | None) -> bool:
-        return self.manager.start(self._sequence(request), bool(decode))
+        one = self._sequence(request)
+        if decode is False and one.generating:
+            raise tiny.BadValue(f"{request} generates, which is for good")
+        return self.manager.start(one, bool(decode))
 
     def resize(self, request: str, capacity: int | None, history: int | None) -> bool:
         return self.manager.grow(self._sequence(request), capacity, history)

@@ -18,11 +18,21 @@ RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; mai
 ARGS = ("run", "--system", "tiny_adapter:TinySystem", "--jobs", "1")
 
 
-def kvspec(*paths: str, bug: str = "") -> subprocess.CompletedProcess[str]:
+def kvspec(*paths: str, bug: str = "", args: tuple[str, ...] = ARGS) -> subprocess.CompletedProcess[str]:
     """``kvspec run`` as an engineer types it in the folder of the example."""
     environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "100", "TINY_BUG": bug}
-    command = [sys.executable, "-c", RUN, *ARGS, *paths]
+    command = [sys.executable, "-c", RUN, *args, *paths]
     return subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES, env=environment, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("bug", ["", "stale_version", "partial_line", "stale_index"])
+def test_random_lifecycles_go_through_and_find_each_bug(bug: str) -> None:
+    result = kvspec("--seeds", "25", bug=bug, args=("fuzz", *ARGS[1:]))
+    assert result.returncode == (1 if bug else 0), result.stdout
+    assert ("0 failed" in result.stdout) == (not bug)
+    assert "not gone through" not in result.stdout
+    text = " ".join(result.stdout.split())
+    assert "managers: full attention, sparse attention; the GPU alone or GPU and host; one layer group;" in text
 
 
 def test_green_on_its_own_scenarios_and_on_those_of_the_suite_that_it_can_run() -> None:

@@ -215,6 +215,12 @@ def test_nothing_left_is_said_at_once_with_what_to_begin_with() -> None:
     assert "begin with: verb create" in mute or "begin with: verb resume" in mute, mute
 
 
+def test_a_system_that_raises_when_it_is_asked_is_told_of_without_a_traceback() -> None:
+    result = fuzz("--system", "tests.toys.adapters:Touchy")
+    assert result.exit_code == 2
+    assert "tests.toys.adapters:Touchy raised while it was asked what it lacks: ZeroDivisionError" in said(result)
+
+
 def test_what_would_open_most_comes_first() -> None:
     obstacles = in_the_way(able(fussy("one thing", "another")), None)
     assert {one.what for one in obstacles} == {"one thing", "another"}

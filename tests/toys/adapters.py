@@ -229,3 +229,16 @@ class Mute:
     def observe(self) -> Facts:
         """Nothing."""
         return Facts({}, {})
+
+
+@adapter(errors={}, unfit=lambda manager: [f"{1 // (manager.tokens_per_block - 2)}"])
+class Touchy:
+    """A system that raises when it is asked about some managers."""
+
+    def create(self, request: str) -> int:
+        """Nothing."""
+        return 0
+
+    def observe(self) -> Facts:
+        """Nothing."""
+        return Facts({}, {})

@@ -53,10 +53,14 @@ def tell_what_is_left(console: Console, able: Able, system: str) -> Range:
     :returns: the managers that fit.
     """
     from kvspec.audit.fitting import Range, in_the_way
+    from kvspec.harness.replay import Raised, guarded
     from kvspec.ops import VERBS
 
-    fits = Range.of(able)
-    obstacles = in_the_way(able, fits)
+    answer = guarded(lambda: (found := Range.of(able), in_the_way(able, found)))
+    if isinstance(answer, Raised):
+        lines = [f"{system} raised while it was asked what it lacks: {answer.text}", *(f"  {frame}" for frame in answer.frames)]
+        refuse("\n".join(lines))
+    fits, obstacles = answer
     if obstacles:
         most = obstacles[0]
         lines = [f"no lifecycle can be made for {system}, as it lacks:"]
