@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from kvspec.harness.naming import LONG, _by_identity, prefix_of
 from kvspec.harness.replay import Named, replay
 from kvspec.harness.systems import find_system, setup_for
 from kvspec.language import load_file
-from kvspec.observation import Observation, PageView
+from kvspec.observation import Observation, PageRef, PageStatus, PageView
 from kvspec.scenario import Scenario
 from kvspec.system import Outcome
 from tests.harness.scripted import Scripted
@@ -118,15 +118,35 @@ def test_most_pages_are_not_looked_at_closely_once_they_stay(
 
 @dataclass
 class Changing(Scripted):
-    """From a step on, a mapping that it has shown before is another one."""
+    """From a step on, something that it has shown before is another."""
 
     since: int = 0
-    mapping: dict[str, int] = field(default_factory=dict)
+    change: Callable[[], object] = lambda: None
 
     def observe(self) -> Observation:
         if self.at == self.since:
-            self.mapping.clear()
+            self.change()
         return super().observe()
+
+
+def _shown_twice(script: Script, at: int, number: int, page: PageView, one: PageView) -> Script:
+    """A script in which one object stands for a page at a step and at the one before."""
+    before = next(n for n, old in enumerate(script[at - 1][1].pages) if old == page)
+    tested = list(script)
+    for step, place in ((at - 1, before), (at, number)):
+        outcome, seen = script[step]
+        tested[step] = outcome, replace(seen, pages=(*seen.pages[:place], one, *seen.pages[place + 1 :]))
+    return tested
+
+
+def _found(
+    scenario: Scenario, script: Script, tested: Script, at: int, change: Callable[[], object]
+) -> tuple[int, set[str]] | None:
+    """Where a change of something that was shown before is found, and as what."""
+    result = replay(scenario, Named("tested", Changing(tested, since=at, change=change)), Named("kvref", Scripted(script)))
+    if result.failure is None:
+        return None
+    return result.failure.step, {difference.identity for difference in result.failure.differences}
 
 
 def test_a_mapping_that_is_changed_in_place_is_found(scenario: Scenario, script: Script) -> None:
@@ -134,18 +154,56 @@ def test_a_mapping_that_is_changed_in_place_is_found(scenario: Scenario, script:
     for at in range(1, len(script)):
         for number, page in [(number, page) for number, page in _unchanged(script, at) if page.ready.after][:1]:
             tried += 1
-            before = next(n for n, old in enumerate(script[at - 1][1].pages) if old == page)
             mapping = dict(page.ready.after or {})
-            one = replace(page, ready=replace(page.ready, after=mapping))  # the same object in both steps
-            tested = list(script)
-            for step, place in ((at - 1, before), (at, number)):
-                outcome, seen = script[step]
-                tested[step] = outcome, replace(seen, pages=(*seen.pages[:place], one, *seen.pages[place + 1 :]))
-            system = Changing(tested, since=at, mapping=mapping)
-            result = replay(scenario, Named("tested", system), Named("kvref", Scripted(script)))
-            assert result.failure is not None and result.failure.step == at
-            assert {difference.identity for difference in result.failure.differences} == {"ready"}
+            one = replace(page, ready=replace(page.ready, after=mapping))
+            tested = _shown_twice(script, at, number, page, one)
+            assert _found(scenario, script, tested, at, mapping.clear) == (at, {"ready"})
     assert tried > 3
+
+
+@pytest.mark.parametrize(("field", "identity"), [("owners", "owners"), ("refs", "references")])
+def test_a_set_that_is_changed_in_place_is_found(scenario: Scenario, script: Script, field: str, identity: str) -> None:
+    """A page of which something can change by itself is never taken for what it was."""
+    tried = 0
+    for at in range(1, len(script)):
+        owned = [(number, page) for number, page in _unchanged(script, at) if len(page.refs) == len(page.owners) == 1]
+        for number, page in owned[:1]:
+            tried += 1
+            values = set(getattr(page, field))
+            tested = _shown_twice(script, at, number, page, replace(page, **{field: values}))  # type: ignore[arg-type]
+            more = "another" if field == "owners" else replace(next(iter(page.refs)), block=77)
+            found = _found(scenario, script, tested, at, lambda values=values, more=more: values.add(more))  # type: ignore[misc]
+            assert found is not None and found[0] == at and identity in found[1]
+    assert tried > 3
+
+
+LIES: list[tuple[str, Any]] = [
+    ("block", 77),
+    ("beam", 1),
+    ("status", PageStatus.HELD),
+    ("owners", frozenset({"another"})),
+    ("refs", frozenset({PageRef("another", "main", 0)})),
+]
+
+
+@pytest.mark.parametrize(("field", "lie"), LIES)
+def test_a_page_that_is_changed_by_force_is_found_by_the_digest(
+    scenario: Scenario, script: Script, field: str, lie: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is taken to be as before, and is not: the digest tells, and nothing else."""
+    for digest in (True, False):
+        if not digest:
+            monkeypatch.setattr(naming.Index, "_digest", lambda index: 0)
+        tried, found = 0, 0
+        for at in range(1, len(script)):
+            for number, page in [(number, page) for number, page in _unchanged(script, at) if getattr(page, field) != lie][:1]:
+                tried += 1
+                one = replace(page)
+                tested = _shown_twice(script, at, number, page, one)
+                tested[at + 1 :] = [(outcome, copy.deepcopy(seen)) for outcome, seen in tested[at + 1 :]]
+                failed = _found(scenario, script, tested, at, lambda one=one: object.__setattr__(one, field, lie))  # type: ignore[misc]
+                found += failed is not None and failed[0] == at
+        assert tried > 3 and (found == tried) if digest else found < tried
 
 
 def test_equal_long_prefixes_are_one_object_and_go_when_nobody_has_them() -> None:

@@ -2,8 +2,8 @@
 
 The comparison of a page, or of a block of a snapshot, follows from what both sides show of it and from what is remembered of it.
 Where none of that has changed since a comparison that found nothing, another would find nothing. Whether it has changed is
-told by value, never by whether a system shows the same object again or says so. Beside that, a digest of all pages of the one
-side is that of the other, or everything is looked at.
+told by value, never because a system says so; only the same `PageView` of values that cannot change is taken for what it was.
+Beside that, a digest of all pages of the one side, made anew at each step, is that of the other, or everything is looked at.
 """
 
 from __future__ import annotations

@@ -117,6 +117,7 @@ def page_name(page: PageView) -> str:
 FEW = 48
 """So many pages are compared before it pays to tell which have changed."""
 FACTS = attrgetter("refs", "owners", "tokens", "payload", "group", "block", "beam", "level", "slot", "status")
+SHARED = attrgetter("block", "beam", "level", "status", "refs", "owners")
 FIXED = [[frozenset, frozenset, tokens, payload] for tokens in (tuple, type(None)) for payload in (bytes, Content, type(None))]
 """Types of the first of these facts that cannot change once they are shown."""
 Row = tuple[str, str, int]
@@ -153,7 +154,6 @@ class Index:
         self._before: weakref.ReferenceType[Index] | None = None
         self._orders: dict[int, object] = {}
         self.open: set[int] = set()
-        self.digest = 0
         if self.told:
             shown: dict[int, Order | None] = {id(page.ready): page.ready for page in self.pages}
             for request in observation.requests.values():
@@ -170,6 +170,7 @@ class Index:
             self.told, doubles = False, self.doubles
             self._alone()
             self.doubles = doubles
+        self.digest = self._digest() if self.told else 0
 
     def follows(self, before: Index) -> bool:
         """Whether ``fresh`` is told from that observation."""
@@ -208,8 +209,8 @@ class Index:
         self._before, self.fresh = weakref.ref(before), set(new)
         self.gone = {before.keys[old] for old in left} - self.by_key.keys()
         self.open = {number for number in new if not _unchangeable(self.pages[number])}
-        self.digest = before.digest - sum(map(before._digest, left)) + sum(map(self._digest, new))
-        if any(old is not None and old != number for number, old in enumerate(olds)):
+        if before.open or any(old is not None and old != number for number, old in enumerate(olds)):
+            self.by_ref, self.at = {}, {}
             return not any(self._place(number, page) for number, page in enumerate(self.pages))
         self.by_ref, self.at = before.by_ref.copy(), before.at.copy()
         for page in [before.pages[old] for old in left]:
@@ -236,11 +237,10 @@ class Index:
             return False
         return page is old or (_unchangeable(page) and FACTS(page) == FACTS(old))
 
-    def _digest(self, number: int) -> int:
-        page = self.pages[number]
-        if number in self.open:
-            return 0
-        return hash((self.keys[number], page.block, page.beam, page.level, page.status, page.refs, page.owners))
+    def _digest(self) -> int:
+        """Of every page, also of those that are taken to be as before."""
+        facts = zip(self.keys, map(SHARED, self.pages), strict=True)
+        return sum(map(hash, (fact for number, fact in enumerate(facts) if number not in self.open) if self.open else facts))
 
     def _alone(self) -> None:
         """Look at every page; nothing is known of one."""
@@ -255,7 +255,6 @@ class Index:
             if self.by_key.setdefault(key, number) != number:
                 (self.problems if page.tokens is None else self.doubles).append(f"two pages are known as {page_name(page)}")
             self.problems += self._place(number, page)
-        self.digest = sum(map(self._digest, range(len(self.pages)))) if self.told else 0
 
     def _place(self, number: int, page: PageView) -> list[str]:
         """Enter a page by its references and its slot. What is inconsistent comes back."""
