@@ -12,6 +12,7 @@ from kvgpu.errors import InvalidArgument, LogicError, OutOfRange
 from kvgpu.manager_base import ManagerBase
 from kvgpu.operations import bare_offload, create, growth, lifecycle, payloads, recorded_reads, seeding
 from kvgpu.operations import commit as committing
+from kvgpu.operations.keys import Span, marked
 from kvgpu.operations.payloads import PageRead
 from kvgpu.operations.state import WriteTarget
 from kvgpu.requests.request import Request, Snapshot, take_snapshot, wait_snapshot
@@ -46,22 +47,31 @@ class Manager(ManagerBase):
             return tuple(self._by_name.values())
 
     def create(
-        self, name: str, tokens: Sequence[int] | None = None, prompt_length: int | None = None, priority: int = DEFAULT_PRIORITY
+        self,
+        name: str,
+        tokens: Sequence[int] | None = None,
+        prompt_length: int | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        *,
+        key: str | None = None,
+        spans: Sequence[Span] = (),
     ) -> Request:
         """A new suspended request in prefill, matched against the prefix tree (R3.1).
 
         ``tokens``: those to look for; ``request.history`` is the number of them that matched, ``request.capacity`` the same.
         ``prompt_length``: in tokens, a multiple of ``tokens_per_block``: later blocks may have beams (R3.12). ``priority``: of
-        its pages; lower ones are evicted first (R10.2).
+        its pages; lower ones are evicted first (R10.2). ``key``: of all tokens that it will ever have; ``spans``: (first, end,
+        key) of parts of ``tokens`` (R2.7).
 
-        Raises ``InvalidArgument`` (a negative token or prompt length, or no multiple), ``LogicError`` (the name is in use).
+        Raises ``InvalidArgument`` (a negative token or prompt length, or no multiple, a key that is empty or no text, spans that
+        are empty, overlap or go beyond the tokens), ``LogicError`` (the name is in use).
         """
         with self._lock.exclusive():
-            create.check_create(self._core, self._by_name.get(name), name, tokens, prompt_length)
+            create.check_create(self._core, self._by_name.get(name), name, tokens, prompt_length, key, spans)
             self._by_name.pop(name, None)
             self._made += 1
             self._by_name[name] = request = create.create(
-                self._core, self, name, self._made, tokens or (), prompt_length or 0, priority
+                self._core, self, name, self._made, marked(tokens or (), key, spans), prompt_length or 0, priority, key
             )
             return request
 
@@ -115,21 +125,22 @@ class Manager(ManagerBase):
                 return growth.resize(self._core, request, request.capacity, request.history)
             return growth.enter_decode(self._core, request)
 
-    def commit(self, request: Request, tokens: Sequence[int], end: bool = False) -> None:
+    def commit(self, request: Request, tokens: Sequence[int], end: bool = False, *, key: str | None = None) -> None:
         """Append tokens to those committed; each block that they fill enters the prefix tree (R3.9).
 
         The history grows to at least the committed count. A block that the tree has already is taken from there. ``end``: a last
-        partial block enters too, and neither capacity nor history grows, nor does a commit follow.
+        partial block enters too, and neither capacity nor history grows, nor does a commit follow. ``key``: of these tokens,
+        beside that of the request (R2.7).
 
-        Raises ``InvalidArgument`` (a negative token, more tokens than the capacity), ``LogicError`` (committing has ended, more
-        than one beam), ``OutOfPages`` and ``CopyFailed``: blocks before the one that failed stay committed, so repeat the call
-        with the tokens beyond ``request.committed``.
+        Raises ``InvalidArgument`` (a negative token, more tokens than the capacity, a bad key), ``LogicError`` (committing has
+        ended, more than one beam), ``OutOfPages`` and ``CopyFailed``: blocks before the one that failed stay committed, so repeat
+        the call with the tokens beyond ``request.committed``.
         """
         with self._lock.exclusive():
             self._live(request)
-            committing.check_commit(request, tokens)
+            committing.check_commit(request, tokens, key)
             self._core.refuse_capture(request)
-            committing.commit(self._core, request, list(tokens), end)
+            committing.commit(self._core, request, list(tokens), end, key)
 
     def stop_committing(self, request: Request) -> None:
         """No commit will follow: kept stale pages are released (R3.7, R3.9). Adds nothing; active or suspended."""
@@ -289,17 +300,20 @@ class Manager(ManagerBase):
         priority: int = DEFAULT_PRIORITY,
         *,
         content: Callable[[tuple[int, ...], int, int], bytes],
+        key: str | None = None,
+        spans: Sequence[Span] = (),
     ) -> None:
         """Put the blocks of ``tokens`` that the prefix tree lacks into it, with pages on ``level``; what is there stays (R10.5).
 
         ``groups``: those that get pages; ``None`` for all. ``content(prefix, group, block)``: the bytes of a new page, pools in
-        the order of R1.6, where ``prefix`` is all tokens up to the end of the block.
+        the order of R1.6, where ``prefix`` is all tokens up to the end of the block. ``key``, ``spans``: of the tokens, as for
+        ``create``.
 
-        Raises ``InvalidArgument`` (no such level, a negative token), ``OutOfRange`` (no such group), ``OutOfPages`` (no room can
-        be made), ``CopyFailed``.
+        Raises ``InvalidArgument`` (no such level, a negative token, a bad key or span), ``OutOfRange`` (no such group),
+        ``OutOfPages`` (no room can be made), ``CopyFailed``.
         """
         with self._lock.exclusive():
-            seeding.seed(self._core, tokens, level, groups, priority, content)
+            seeding.seed(self._core, tokens, level, groups, priority, content, key, spans)
 
     def evict(self, level: int, pool_group: int, pages: int) -> None:
         """Move the first ``pages`` evictable pages of a pool group one level down, or drop them (R10.1, R10.5).

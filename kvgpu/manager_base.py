@@ -25,6 +25,7 @@ from kvgpu.storage.faults import FaultPlan
 from kvgpu.storage.fences import FenceTable
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
+from kvgpu.storage.texts import Text
 from kvspec.config import ManagerConfig
 
 
@@ -165,8 +166,8 @@ class ManagerBase:
         with self._lock.exclusive():
             return inspection.pool_info(self._core, level, pool_group)
 
-    def tree_blocks(self) -> list[tuple[int, ...]]:
-        """The blocks of the prefix tree, parents first: of each all tokens from the root to its end."""
+    def tree_blocks(self) -> list[Text]:
+        """The blocks of the prefix tree, parents first: of each all tokens from the root to its end, with their keys (R2.7)."""
         with self._lock.shared():
             return [node.kept_prefix() for node in self._core.tree.walk()]
 

@@ -8,7 +8,7 @@ from kvref.all_or_nothing import must_fit
 from kvref.eviction import act
 from kvref.failure import invalid, logic
 from kvref.growth import check_ended, check_values, resized
-from kvref.lookup import live, need_active, need_tokens
+from kvref.lookup import live, need_active, need_key, need_tokens
 from kvref.maps import Map
 from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.pages import behind, follow, let_go, let_go_stale, renew
@@ -19,12 +19,14 @@ from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_r
 from kvref.tree import add_node, child, children, enter, page_at
 from kvref.values import replace
 from kvspec import ops
+from kvspec.tokens import Token, keyed
 
 
 def commit(state: State, op: ops.Commit) -> tuple[State, None]:
     """R3.9: append tokens; history grows to cover them; full blocks enter the tree, one after the other; `end` is terminal."""
     r = live(state, op.request)
     need_tokens(op.tokens)
+    need_key(op.key)
     total = len(r.tokens) + len(op.tokens)
     if total > r.capacity:
         raise invalid(f"{total} committed tokens of request {r.name!r} exceed its capacity {r.capacity}: grow that first")
@@ -40,7 +42,7 @@ def commit(state: State, op: ops.Commit) -> tuple[State, None]:
     if history > r.history:
         way = [p for p in state.pages.values() if p.node in r.path]
         state = renew(state, must_fit(state, lambda s: resized(s, r, None, history, way)))
-    tokens = r.tokens + op.tokens
+    tokens = r.tokens + keyed(op.tokens, r.key, op.key)  # R2.7
     for block in range(len(r.path), len(tokens) // state.layout.tpb) if op.tokens else ():
         state = renew(state, must_fit(state, partial(commit_block, name=r.name, block=block, tokens=tokens)))
     r = state.requests[r.name]
@@ -52,7 +54,7 @@ def commit(state: State, op: ops.Commit) -> tuple[State, None]:
     return state, None
 
 
-def commit_block(state: State, name: str, block: int, tokens: tuple[int, ...]) -> State:
+def commit_block(state: State, name: str, block: int, tokens: tuple[Token, ...]) -> State:
     """R3.9: one full block enters the tree, or is rebased if the tree has it. Raises `NoRoom`, `Refused`."""
     r, tpb = state.requests[name], state.layout.tpb
     parent = r.path[-1] if r.path else None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kvref.failure import invalid, logic, out_of_range
 from kvref.layout import PoolGroup
 from kvref.state import Batch, Request, State
+from kvspec import ops
 from kvspec.config import Level
 from kvspec.observation import RequestStatus
 
@@ -109,6 +110,24 @@ def need_tokens(tokens: Iterable[int]) -> None:
     for token in tokens:
         if token < 0:
             raise invalid(f"token {token} is negative: tokens are integers >= 0")
+
+
+def need_key(key: str | None) -> None:
+    """R2.7: a key is a text with something in it."""
+    if key is not None and not (isinstance(key, str) and key):
+        raise invalid(f"key {key!r}: expected a text that is not empty")
+
+
+def need_spans(spans: Iterable[ops.Span], tokens: int) -> None:
+    """R2.7: spans follow one another, none is empty or beyond the tokens, and each has a key."""
+    behind = 0
+    for span in spans:
+        if not behind <= span.start < span.end <= tokens:
+            raise invalid(
+                f"span from {span.start} to {span.end}: expected one of at least a token, from {behind} on, up to {tokens} tokens"
+            )
+        need_key(span.key)
+        behind = span.end
 
 
 def need_blocks(blocks: Iterable[int]) -> None:

@@ -6,7 +6,7 @@ from kvref.all_or_nothing import must_fit
 from kvref.eviction import clear, evict, make_room
 from kvref.failure import Failure, invalid, logic, out_of_range
 from kvref.layout import PoolGroup
-from kvref.lookup import group_indices, need_level, need_tokens, pool_group
+from kvref.lookup import group_indices, need_key, need_level, need_spans, need_tokens, pool_group
 from kvref.order import Work, join
 from kvref.pages import free_slot, new_page, take_slot
 from kvref.policies.clear_event import cleared
@@ -18,6 +18,7 @@ from kvspec import ops
 from kvspec.config import Level
 from kvspec.errors import ErrorKind
 from kvspec.payload import seed_content
+from kvspec.tokens import keyed
 
 
 def seed_prefix(state: State, op: ops.SeedPrefix) -> tuple[State, None]:
@@ -26,13 +27,16 @@ def seed_prefix(state: State, op: ops.SeedPrefix) -> tuple[State, None]:
     level = op.level.level
     need_level(state, level)
     need_tokens(op.tokens)
+    need_key(op.key)
+    need_spans(op.spans, len(op.tokens))
     return must_fit(state, lambda s: seed(s, op, level, groups)), None
 
 
 def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]) -> State:
     """R10.5: the acting part; the blocks on the way are pinned. Raises `NoRoom`, `Refused`."""
     tpb = state.layout.tpb
-    blocks = [own for i in range(0, len(op.tokens), tpb) if enters(state, own := op.tokens[i : i + tpb])]
+    text = keyed(op.tokens, op.key, spans=op.spans)  # R2.7
+    blocks = [own for i in range(0, len(text), tpb) if enters(state, own := text[i : i + tpb])]
     way: list[int] = []
     for tokens in blocks:
         node = child(state, way[-1] if way else None, tokens)

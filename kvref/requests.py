@@ -9,7 +9,7 @@ from kvref.commit import finish
 from kvref.copies import copy_private
 from kvref.eviction import act, make_room, new_plan, use
 from kvref.failure import NoRoom, invalid, logic, out_of_range
-from kvref.lookup import any_request, live, need_level, need_stream, need_tokens, only_group
+from kvref.lookup import any_request, live, need_key, need_level, need_spans, need_stream, need_tokens, only_group
 from kvref.maps import Map
 from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
 from kvref.order import Work
@@ -24,6 +24,7 @@ from kvref.why import InUse, NotNewest
 from kvspec import ops
 from kvspec.config import Level
 from kvspec.observation import Phase, RequestStatus
+from kvspec.tokens import Token, keyed
 
 
 def create(state: State, op: ops.Create) -> tuple[State, int]:
@@ -33,8 +34,10 @@ def create(state: State, op: ops.Create) -> tuple[State, int]:
         raise invalid(
             f"prompt_length {prompt}: expected a multiple of tokens_per_block ({state.layout.tpb}) that is not negative"
         )
-    tokens = op.tokens or ()
-    need_tokens(tokens)
+    need_tokens(op.tokens or ())
+    need_key(op.key)
+    need_spans(op.spans, len(op.tokens or ()))
+    tokens = keyed(op.tokens or (), op.key, spans=op.spans)  # R2.7
     if op.request in state.requests and state.requests[op.request].status is not RequestStatus.CLOSED:
         raise logic(f"request {op.request!r} exists: close it first, or choose another name")
     for found in usable(state, tokens):
@@ -47,10 +50,10 @@ def create(state: State, op: ops.Create) -> tuple[State, int]:
     raise AssertionError("the empty match needs no room")
 
 
-def hold_match(state: State, op: ops.Create, tokens: tuple[int, ...], found: Match) -> State:
+def hold_match(state: State, op: ops.Create, tokens: tuple[Token, ...], found: Match) -> State:
     """R3.1: a new request that holds what its tokens match. Raises `NoRoom`, `Refused`, where it makes the copies of R3.4."""
     state, uid = fresh(state)
-    r = Request(op.request, uid, op.priority, op.prompt_length or 0, (), (), Map(), 0, 0)
+    r = Request(op.request, uid, op.priority, op.prompt_length or 0, op.key, (), (), Map(), 0, 0)
     state = with_match(state, r, tokens, found)
     r = state.requests[r.name]
     held = mapped(state, r)
@@ -62,7 +65,7 @@ def hold_match(state: State, op: ops.Create, tokens: tuple[int, ...], found: Mat
     return put_request(state, replace(state.requests[r.name], copied=True))
 
 
-def with_match(state: State, r: Request, tokens: tuple[int, ...], found: Match) -> State:
+def with_match(state: State, r: Request, tokens: tuple[Token, ...], found: Match) -> State:
     """The state in which a request that has nothing holds what its tokens match (R3.1)."""
     nodes, length = found
     pages = matched_pages(state, found)
@@ -184,7 +187,7 @@ NO_PAGES: Map[Key, int] = Map()
 def closed(r: Request) -> Request:
     """R3.10: a request that has let go of everything, with what it still answers."""
     r = replace(r, status=RequestStatus.CLOSED, closed_with=r.committed)
-    return replace(r, tokens=(), path=(), pages=NO_PAGES, stream=None, row=None)
+    return replace(r, key=None, tokens=(), path=(), pages=NO_PAGES, stream=None, row=None)
 
 
 def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:

@@ -16,6 +16,7 @@ from kvspec.config import Level
 from kvspec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
 from kvspec.ops import Direction
 from kvspec.payload import Content
+from kvspec.tokens import Token
 
 Key: TypeAlias = tuple[int, int, int]
 """Which page of a request: layer group, block, beam row."""
@@ -56,23 +57,25 @@ class Page:
 
 @dataclass(frozen=True)
 class Node:
-    """A block of the prefix tree (R2.6): its own tokens, at most tpb. A lower ``id`` is older; ``parent`` None at the root.
+    """A block of the prefix tree (R2.6): its own tokens, with their keys (R2.7), at most tpb.
 
-    ``prefix``: all tokens from the root to its end. ``depth``: the number of blocks above it, its block number. ``gone``: it has
-    left the tree alone, and is only the way to what is below it, or to what a request commits there (R10.3, policy ``on_drop``).
+    A lower ``id`` is older; ``parent`` None at the root. ``prefix``: all tokens from the root to its end. ``depth``: the number
+    of blocks above it, its block number. ``gone``: it has left the tree alone, and is only the way to what is below it, or to
+    what a request commits there (R10.3, policy ``on_drop``).
     """
 
     id: int
     parent: int | None
-    tokens: tuple[int, ...]
-    prefix: tuple[int, ...]
+    tokens: tuple[Token, ...]
+    prefix: tuple[Token, ...]
     depth: int
     gone: bool = False
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request (section 3). ``tokens``: the committed ones. ``path``: the tree blocks of its whole committed blocks.
+    """A request (section 3). ``key``: that of all its tokens (R2.7). ``tokens``: the committed ones. ``path``: the tree blocks of
+    its whole committed blocks.
 
     ``pages``: every page that it locks or holds. ``prompt``: tokens of the prompt. ``resumed``: had its first resume.
     ``versioned``: what its version stands for (R6.4). ``beams``: whether `set_beam_width` was called.
@@ -86,7 +89,8 @@ class Request:
     uid: int
     priority: int
     prompt: int
-    tokens: tuple[int, ...]
+    key: str | None
+    tokens: tuple[Token, ...]
     path: tuple[int, ...]
     pages: Map[Key, int]
     capacity: int
@@ -104,7 +108,7 @@ class Request:
     acknowledged: int | None = None
     versioned: object = None
     closed_with: int | None = None
-    again: tuple[int, ...] | None = None
+    again: tuple[Token, ...] | None = None
     copied: bool = False
 
     @property

@@ -16,7 +16,7 @@ from kvspec.system import Outcome, Setup, Turn
 class Reference:
     """The reference model as a `System` of the harness: it holds the current state, and nothing else."""
 
-    capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {"async", "capture", "disk", "beams", "ssm", "faults"}
+    capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {"async", "capture", "disk", "beams", "ssm", "faults", "keys"}
 
     policies: ClassVar[Offer] = OFFERED
     """It follows those of its ``Setup`` (R16.1)."""

@@ -13,6 +13,7 @@ from kvref.state import Key, Node, Page, Request, State, fresh, put_page, stale,
 from kvref.values import memoised, replace
 from kvref.why import Shorter
 from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
+from kvspec.tokens import Token
 
 Match = tuple[tuple[int, ...], int]
 """The tree blocks of a match, and the tokens that it covers."""
@@ -32,12 +33,12 @@ def families(nodes: Map[int, Node]) -> dict[int | None, list[Node]]:
     return found
 
 
-def child(state: State, parent: int | None, tokens: tuple[int, ...]) -> Node | None:
-    """The child that holds exactly these tokens."""
+def child(state: State, parent: int | None, tokens: tuple[Token, ...]) -> Node | None:
+    """The child that holds exactly these tokens, with the same keys (R2.7)."""
     return next((n for n in children(state, parent) if n.tokens == tokens), None)
 
 
-def prefix(state: State, node: int | None) -> tuple[int, ...]:
+def prefix(state: State, node: int | None) -> tuple[Token, ...]:
     """All tokens from the root to the end of a tree block."""
     return () if node is None else state.nodes[node].prefix
 
@@ -72,12 +73,12 @@ def below(state: State, node: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """The length of the common beginning."""
+def common(a: tuple[Token, ...], b: tuple[Token, ...]) -> int:
+    """The length of the common beginning: tokens with the same keys (R2.7)."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def match(state: State, tokens: tuple[int, ...]) -> Match:
+def match(state: State, tokens: tuple[Token, ...]) -> Match:
     """R3.1: the longest prefix at which every group has a page for every block that is not stale at that length.
 
     Whole blocks first, then one partial match, with the child that is chosen by tokens alone; if the match with it lacks a page,
@@ -86,7 +87,7 @@ def match(state: State, tokens: tuple[int, ...]) -> Match:
     return next(usable(state, tokens))
 
 
-def usable(state: State, tokens: tuple[int, ...]) -> Iterator[Match]:
+def usable(state: State, tokens: tuple[Token, ...]) -> Iterator[Match]:
     """R3.1: the matches that lack no page, the longest first; the empty match at the end."""
     return (m for m in matches(state, tokens) if missing(state, m) is None)
 
@@ -106,7 +107,7 @@ def matched_pages(state: State, m: Match) -> dict[Key, int]:
     return pages
 
 
-def matches(state: State, tokens: tuple[int, ...]) -> list[Match]:
+def matches(state: State, tokens: tuple[Token, ...]) -> list[Match]:
     """R3.1: what could be matched by tokens alone, the longest first; the empty match at the end."""
     tpb = state.layout.tpb
     path: list[int] = []
@@ -143,7 +144,7 @@ def missing(state: State, m: Match) -> tuple[int, int] | None:
     return None
 
 
-def shorter(state: State, tokens: tuple[int, ...], m: Match) -> Shorter:
+def shorter(state: State, tokens: tuple[Token, ...], m: Match) -> Shorter:
     """Why the match of ``tokens`` is not longer than ``m``: what the longest by tokens lacks, or where the tree ends."""
     longest = matches(state, tokens)[0]
     lack = missing(state, longest)
@@ -159,7 +160,7 @@ def covers(state: State, m: Match) -> bool:
     return not nodes or length == len(prefix(state, nodes[-1]))
 
 
-def add_node(state: State, parent: int | None, tokens: tuple[int, ...]) -> tuple[State, int]:
+def add_node(state: State, parent: int | None, tokens: tuple[Token, ...]) -> tuple[State, int]:
     """A new tree block (R13.3: stored), or one that had left the tree alone."""
     node = child(state, parent, tokens)
     if node is None:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from kvspec.config import Level
 from kvspec.ops import Operation
+from kvspec.tokens import Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Shorter:
     group: str = ""
     block: int = 0
     inside: bool = False
-    token: int | None = None
+    token: Token | None = None
 
     def __str__(self) -> str:
         """What the longer match lacks."""

@@ -9,6 +9,7 @@ from kvgpu.adapter.order import Orders
 from kvgpu.adapter.reads import Read
 from kvgpu.adapter.run import OrderValue, Run
 from kvgpu.adapter.tables import batch_view
+from kvgpu.adapter.tokens import shown
 from kvgpu.adapter.tree import TreeLog
 from kvgpu.operations.inspection import PageInfo
 from kvgpu.requests.request import Request, Snapshot
@@ -36,7 +37,7 @@ def observe(run: Run, tree: TreeLog) -> Observation:
         groups=run.names.groups,
         requests={request.name: look.request(request) for request in manager.requests()},
         pages=look.pages(infos),
-        tree=tuple(TreeBlockView(tokens) for tokens in manager.tree_blocks()),
+        tree=tuple(TreeBlockView(shown(text)) for text in manager.tree_blocks()),
         pools=look.pools(infos),
         batches={name: batch_view(run, look.orders, batch) for name, batch in run.names.batches.items() if batch.open},
         lifetime=counters(run.names.groups, manager.lifetime_counters()),
@@ -140,7 +141,7 @@ class _Look:
             block=info.block,
             beam=info.beam,
             refs=frozenset([PageRef(request.name, group, block, beam) for request, block, beam in info.refs]),
-            tokens=info.tokens,
+            tokens=None if info.text is None else shown(info.text),
             level=Level(info.level),
             slot=info.slot,
             status=info.status,

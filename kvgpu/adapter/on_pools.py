@@ -18,7 +18,7 @@ def _page_index_scale(run: Run, op: ops.PageIndexScale) -> int:
 
 def _seed_prefix(run: Run, op: ops.SeedPrefix) -> None:
     groups = run.names.some_groups(op.groups)
-    run.payloads.seed(op.tokens, int(op.level.level), groups, op.priority)
+    run.payloads.seed(op, groups)
 
 
 def _evict(run: Run, op: ops.Evict) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from kvgpu.adapter.run import Handlers, Run
+from kvgpu.adapter.tokens import spans_of
 from kvgpu.serving import executor
 from kvspec import ops
 
 
 def _create(run: Run, op: ops.Create) -> int:
-    return run.manager.create(op.request, op.tokens, op.prompt_length, op.priority).history
+    return run.manager.create(op.request, op.tokens, op.prompt_length, op.priority, key=op.key, spans=spans_of(op.spans)).history
 
 
 def _resume(run: Run, op: ops.Resume) -> bool:
@@ -34,7 +35,7 @@ def _admit_generation(run: Run, op: ops.AdmitGeneration) -> bool:
 
 
 def _commit(run: Run, op: ops.Commit) -> None:
-    run.manager.commit(run.names.live(op.request), op.tokens, op.end)
+    run.manager.commit(run.names.live(op.request), op.tokens, op.end, key=op.key)
 
 
 def _stop_committing(run: Run, op: ops.StopCommitting) -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvgpu.adapter.order import StepMarks
+from kvgpu.adapter.tokens import spans_of
 from kvgpu.manager import Manager
 from kvgpu.operations.state import WriteTarget
 from kvgpu.requests.request import Request
+from kvspec.ops import SeedPrefix
 from kvspec.payload import Content, expand, next_content, seed_content
+from kvspec.tokens import keyed
 
 
 class Payloads:
@@ -52,22 +55,25 @@ class Payloads:
         assert request.stream is not None
         self._marks.user_work(request.stream)
 
-    def seed(self, tokens: Sequence[int], level: int, groups: Sequence[int] | None, priority: int) -> None:
-        """Put blocks into the tree, with the contents of seeded pages."""
+    def seed(self, op: SeedPrefix, groups: Sequence[int] | None) -> None:
+        """Put blocks into the tree, with the contents of seeded pages. ``groups``: those of the operation, by number."""
+        whole = keyed(op.tokens, op.key, spans=op.spans)
         made: dict[tuple[int, int], Content] = {}
 
         def content(prefix: tuple[int, ...], group: int, block: int) -> bytes:
             of_group = self.manager.layout.groups[group]
-            made[len(prefix), group] = written = seed_content(prefix, of_group.name, block)
+            made[len(prefix), group] = written = seed_content(whole[: len(prefix)], of_group.name, block)
             return expand(written, of_group.page_bytes)
 
         self._forget()
         pages = self.manager.pages
         before = set(pages.serial[pages.living()].tolist())
-        self.manager.seed_prefix(tokens, level, groups, priority, content=content)
+        self.manager.seed_prefix(
+            op.tokens, int(op.level.level), groups, op.priority, content=content, key=op.key, spans=spans_of(op.spans)
+        )
         for info in self.manager.page_infos():
-            if info.serial not in before and info.tokens is not None:  # it makes no others
-                self._contents[info.serial] = made[len(info.tokens), info.group]
+            if info.serial not in before and info.text is not None:  # it makes no others
+                self._contents[info.serial] = made[len(info.text.tokens), info.group]
 
     def _forget(self) -> None:
         """Forget what was in pages that are no more, and that no page was copied from, if there is much of it."""

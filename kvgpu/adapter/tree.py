@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvgpu.adapter.tokens import shown
 from kvgpu.manager import Manager
 from kvgpu.operations.state import TreeEvent
 from kvspec import observation
@@ -29,9 +30,9 @@ class TreeLog:
     def _hear(self, event: TreeEvent) -> None:
         match event.kind:
             case "stored":
-                self._events.append(observation.Stored(event.tokens))
+                self._events.append(observation.Stored(shown(event.text)))
             case "removed":
-                self._events.append(observation.Removed(event.tokens))
+                self._events.append(observation.Removed(shown(event.text)))
             case _:
                 old, new = Level(event.old), Level(event.new)
-                self._events.append(observation.LevelChanged(event.tokens, self._groups[event.group], old, new))
+                self._events.append(observation.LevelChanged(shown(event.text), self._groups[event.group], old, new))

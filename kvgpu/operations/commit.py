@@ -8,6 +8,7 @@ import numpy as np
 
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
 from kvgpu.operations.growth import set_lengths
+from kvgpu.operations.keys import check_keys
 from kvgpu.operations.lifecycle import behind, every_locked_page, every_page, suspend
 from kvgpu.operations.offload import bring_up, joined, offload, slot_counts
 from kvgpu.operations.room import NoRoom
@@ -19,15 +20,17 @@ from kvgpu.runs import Int32
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_PAGE
 from kvgpu.storage.prefix_tree import Node
+from kvgpu.storage.texts import Text
 from kvspec.config import Level
 from kvspec.observation import RequestStatus
 
 
-def check_commit(request: Request, tokens: Sequence[int]) -> None:
+def check_commit(request: Request, tokens: Sequence[int], key: str | None = None) -> None:
     """The errors of a commit that need no action, in the order of section 9."""
     name = f"commit of {request.name}"
     if any(token < 0 for token in tokens):
         raise InvalidArgument(f"{name}: tokens are integers from 0, got {min(tokens)}")
+    check_keys(name, len(tokens), key)
     if request.committed + len(tokens) > request.capacity:
         raise InvalidArgument(
             f"{name}: {len(tokens)} tokens after {request.committed} are beyond the capacity {request.capacity}: resize first"
@@ -40,21 +43,24 @@ def check_commit(request: Request, tokens: Sequence[int]) -> None:
         raise LogicError(f"{name}: its committing has ended (end, stop_committing, or its path left the tree)")
 
 
-def commit(core: Core, request: Request, tokens: Sequence[int], end: bool) -> None:
-    """Append tokens, enter full blocks into the tree, end if asked to; the request and the tokens were checked (R3.9)."""
+def commit(core: Core, request: Request, tokens: Sequence[int], end: bool, key: str | None = None) -> None:
+    """Append tokens, enter full blocks into the tree, end if asked to; the request and the tokens were checked (R3.9).
+
+    ``key``: of these tokens (R2.7).
+    """
     scope, size = core.scope(), request.tokens_per_block
     if tokens:
         total = request.committed + len(tokens)
         if total > request.history:
             _grow(core, scope, request, total)
-        every = [*request.tokens, *tokens]
+        every = request.text_with(tokens, key)
         for block in range(request.committed // size, total // size):
             if not request.committing:
                 raise LogicError(f"commit of {request.name}: its path left the tree, its committing has ended")
-            prefix = every[: (block + 1) * size]
+            prefix = every.part(0, (block + 1) * size)
             _commit_block(core, scope, request, block, prefix)
-            request.tokens = prefix
-        request.tokens = every
+            request.hold(prefix)
+        request.hold(every)
     if end and not request.ended:
         with Transaction(core, scope) as tx:
             if request.committing:
@@ -76,15 +82,15 @@ def _grow(core: Core, scope: Scope, request: Request, history: int) -> None:
         raise OutOfPages(f"commit of {request.name}: {error}") from error
 
 
-def _commit_block(core: Core, scope: Scope, request: Request, block: int, prefix: list[int]) -> None:
+def _commit_block(core: Core, scope: Scope, request: Request, block: int, prefix: Text) -> None:
     """One full block, the last of ``prefix``, enters the tree, or the request rebases onto the tree's."""
-    tokens = tuple(prefix[block * request.tokens_per_block :])
+    text = prefix.part(block * request.tokens_per_block, len(prefix.tokens))
     try:
         with Transaction(core, scope) as tx:
-            existing = request.tail.children.get(tokens)
+            existing = request.tail.children.get(text)
             _pin_path(tx, request)
             if existing is None:
-                node = insert_node(tx, request.tail, tokens, prefix)
+                node = insert_node(tx, request.tail, text, prefix)
                 _give_own(tx, request, node, range(request.group_count))
             else:
                 node = existing
@@ -209,8 +215,9 @@ def enter_rest(tx: Transaction, request: Request) -> None:
     """A final partial block enters the tree, unless a child there begins with its tokens (R3.9)."""
     size = request.tokens_per_block
     block = request.committed // size
-    rest = tuple(request.tokens[block * size :])
-    if not rest or any(child.tokens[: len(rest)] == rest for child in request.tail.children.values()):
+    left = request.committed - block * size
+    rest = request.text().part(block * size, request.committed)
+    if not left or any(child.text.part(0, left) == rest for child in request.tail.children.values()):
         return
     groups = [
         group
@@ -218,7 +225,7 @@ def enter_rest(tx: Transaction, request: Request) -> None:
         if not request.ssm[group] and block < own.page.shape[1] and own.page[0, block] != NO_PAGE
     ]
     if groups:
-        _give_own(tx, request, insert_node(tx, request.tail, rest, request.tokens), groups)
+        _give_own(tx, request, insert_node(tx, request.tail, rest, request.text()), groups)
         tx.touch(request)
 
 

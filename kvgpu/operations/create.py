@@ -9,26 +9,39 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.errors import InvalidArgument, LogicError
+from kvgpu.operations.keys import Span, check_keys
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
 from kvgpu.storage.pages import NO_PAGE
 from kvgpu.storage.prefix_tree import Node
+from kvgpu.storage.texts import Text
 
 
-def check_create(core: Core, known: Request | None, name: str, tokens: Sequence[int] | None, prompt_length: int | None) -> None:
+def check_create(
+    core: Core,
+    known: Request | None,
+    name: str,
+    tokens: Sequence[int] | None,
+    prompt_length: int | None,
+    key: str | None = None,
+    spans: Sequence[Span] = (),
+) -> None:
     """The errors of a creation. ``known``: the request that has this name so far."""
     size = core.layout.tokens_per_block
     if prompt_length is not None and (prompt_length < 0 or prompt_length % size):
         raise InvalidArgument(f"create of {name!r}: prompt_length {prompt_length}: expected a multiple of {size}, 0 or more")
     if tokens is not None and any(token < 0 for token in tokens):
         raise InvalidArgument(f"create of {name!r}: tokens are integers from 0, got {min(tokens)}")
+    check_keys(f"create of {name!r}", len(tokens or ()), key, spans)
     if known is not None and not known.closed:
         raise LogicError(f"create of {name!r}: a request of that name is {known.status.value}; close it first")
 
 
-def create(core: Core, manager: Any, name: str, uid: int, tokens: Sequence[int], prompt_length: int, priority: int) -> Request:
-    """A new suspended request that holds what its tokens match (R3.1)."""
+def create(
+    core: Core, manager: Any, name: str, uid: int, text: Text, prompt_length: int, priority: int, key: str | None
+) -> Request:
+    """A new suspended request that holds what its tokens match (R3.1). ``key``: that of all its tokens (R2.7)."""
     groups = core.layout.groups
     request = Request(
         name,
@@ -42,18 +55,19 @@ def create(core: Core, manager: Any, name: str, uid: int, tokens: Sequence[int],
         priority,
         prompt_length,
         core.tree.root,
+        key=key,
     )
     core.by_uid[uid] = request
     core.tree.root.tails.add(uid)
     core.renew(request)
-    adopt_match(core, request, tokens)
+    adopt_match(core, request, text)
     return request
 
 
-def match(core: Core, tokens: Sequence[int]) -> tuple[int, list[Node]]:
+def match(core: Core, text: Text) -> tuple[int, list[Node]]:
     """The longest prefix at which every group has what it needs (R3.1): its tokens, and its blocks of the tree."""
     size = core.layout.tokens_per_block
-    found = core.tree.match(tokens)
+    found = core.tree.match(text)
     path = found.whole + ([found.partial] if found.partial is not None and found.common else [])
     if not path:
         return 0, []
@@ -85,14 +99,14 @@ def _ends_block(core: Core, length: int, path: list[Node]) -> bool:
     return length - (blocks - 1) * core.layout.tokens_per_block == len(path[blocks - 1].tokens)
 
 
-def adopt_match(core: Core, request: Request, tokens: Sequence[int]) -> None:
+def adopt_match(core: Core, request: Request, text: Text) -> None:
     """Match a new request's tokens, and hold what was matched (R3.1)."""
-    length, path = match(core, tokens)
+    length, path = match(core, text)
     if not length:
         return
     size = core.layout.tokens_per_block
     request.capacity = request.history = length
-    request.tokens = list(tokens[:length])
+    request.hold(text.part(0, length))
     request.partial = length % size != 0
     whole = path[: length // size]
     if whole:

@@ -10,11 +10,12 @@ from kvgpu.requests.request import Request
 from kvgpu.storage.fences import EMPTY, Fence
 from kvgpu.storage.pages import NO_NODE
 from kvgpu.storage.prefix_tree import Node
+from kvgpu.storage.texts import Text
 from kvspec.observation import PageStatus
 
 
 class PageInfo(NamedTuple):
-    """A page. ``refs``: every request that locks or holds it, as which block and beam row. ``tokens``: the whole prefix that its
+    """A page. ``refs``: every request that locks or holds it, as which block and beam row. ``text``: the whole prefix that its
     tree block ends, or ``None``. ``origin``: the serial of the page whose payload it has a copy of, or -1."""
 
     page: int
@@ -28,7 +29,7 @@ class PageInfo(NamedTuple):
     status: PageStatus
     owners: tuple[Request, ...]
     refs: tuple[tuple[Request, int, int], ...]
-    tokens: tuple[int, ...] | None
+    text: Text | None
     ready: Fence
     written: bool
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import CopyFailed, InvalidArgument, OutOfPages, OutOfRange
+from kvgpu.operations.keys import Span, check_keys, marked
 from kvgpu.operations.payloads import fill_buffer
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core
@@ -18,7 +19,8 @@ from kvgpu.storage.copier import Side
 from kvgpu.storage.fences import EMPTY, Point, Wait
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 from kvgpu.storage.pools import SlotPool
-from kvgpu.storage.prefix_tree import Node, Tokens
+from kvgpu.storage.prefix_tree import Node
+from kvgpu.storage.texts import Text, Tokens
 
 Content = Callable[[tuple[int, ...], int, int], bytes]
 
@@ -29,26 +31,36 @@ def check_level(core: Core, level: int) -> None:
         raise InvalidArgument(f"no level {level}: the manager has levels 0 to {len(core.pools) - 1}")
 
 
-def seed(core: Core, tokens: Sequence[int], level: int, groups: Sequence[int] | None, priority: int, content: Content) -> None:
-    """Add missing blocks and pages (R10.5)."""
+def seed(
+    core: Core,
+    tokens: Sequence[int],
+    level: int,
+    groups: Sequence[int] | None,
+    priority: int,
+    content: Content,
+    key: str | None = None,
+    spans: Sequence[Span] = (),
+) -> None:
+    """Add missing blocks and pages (R10.5). ``key``, ``spans``: of the tokens (R2.7)."""
     count = len(core.layout.groups)
     if groups is not None and any(not 0 <= group < count for group in groups):
         raise OutOfRange(f"seed_prefix: groups {list(groups)} are not all layer groups of the manager")
     check_level(core, level)
     if any(token < 0 for token in tokens):
         raise InvalidArgument(f"seed_prefix: tokens are integers from 0, got {min(tokens)}")
+    check_keys("seed_prefix", len(tokens), key, spans)
     chosen = range(count) if groups is None else sorted(set(groups))
     try:
         with Transaction(core, core.scope()) as tx:
-            _seed(tx, tokens, level, chosen, priority, content)
+            _seed(tx, marked(tokens, key, spans), level, chosen, priority, content)
             tx.commit()
     except NoRoom as error:
         raise OutOfPages(f"seed_prefix: {error}") from error
 
 
-def _seed(tx: Transaction, tokens: Sequence[int], level: int, groups: Sequence[int], priority: int, content: Content) -> None:
+def _seed(tx: Transaction, text: Text, level: int, groups: Sequence[int], priority: int, content: Content) -> None:
     core, size = tx.core, tx.core.layout.tokens_per_block
-    chunks = [tuple(tokens[start : start + size]) for start in range(0, len(tokens), size)]
+    chunks = [text.part(start, start + size) for start in range(0, len(text.tokens), size)]
     path: list[Node] = []
     node: Node | None = core.tree.root
     for chunk in chunks:
@@ -69,9 +81,9 @@ def _seed(tx: Transaction, tokens: Sequence[int], level: int, groups: Sequence[i
     tx.room.claim(counts)
     tx.copies.evict()
     slots = tx.room.take(counts)
-    prefix = tuple(tokens[: len(path) * size])
-    for chunk in chunks[len(path) :]:
-        prefix += chunk
+    start = len(path)
+    for block, chunk in enumerate(chunks[start:], start):
+        prefix = text.part(0, block * size + len(chunk.tokens))
         path.append(insert_node(tx, path[-1] if path else core.tree.root, chunk, prefix))
     for key, taken in slots.items():
         mine = [(block, group) for block, group in missing if pool_groups[group] == key[1]]
@@ -94,7 +106,7 @@ def _make(
     for block, _ in wanted:
         if block not in prefixes:
             above = prefixes.get(block - 1)
-            prefixes[block] = path[block].prefix() if above is None else above + path[block].tokens
+            prefixes[block] = path[block].prefix().tokens if above is None else above + path[block].tokens
     payloads = [content(prefixes[block], group, block) for block, group in wanted]
     waits = [Wait(fences.points(pool.fence[slots], pool.readers(slots)), where="R7.2 the slots that seeds take")]
     source = Side(np.arange(len(slots), dtype=np.int32), None, fill_buffer(core, payloads))

@@ -20,18 +20,26 @@ from kvgpu.storage.faults import FaultPlan
 from kvgpu.storage.fences import EMPTY, FenceTable, Point
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
-from kvgpu.storage.prefix_tree import PrefixTree, Tokens
+from kvgpu.storage.prefix_tree import PrefixTree
+from kvgpu.storage.texts import Text, Tokens
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEvent:
-    """A tree event (R13.3). ``kind``: ``stored``, ``removed`` or ``level``; the rest for ``level`` alone."""
+    """A tree event (R13.3). ``kind``: ``stored``, ``removed`` or ``level``. ``text``: the tokens of the whole prefix, and their
+    keys. The rest for ``level`` alone.
+    """
 
     kind: str
-    tokens: Tokens
+    text: Text
     group: int = -1
     old: int = -1
     new: int = -1
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens without their keys."""
+        return self.text.tokens
 
 
 @dataclass(frozen=True, slots=True)

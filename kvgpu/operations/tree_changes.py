@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from kvgpu.operations.journal import Journal
@@ -12,6 +10,7 @@ from kvgpu.requests.request import Request
 from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 from kvgpu.storage.prefix_tree import Node
+from kvgpu.storage.texts import Text
 
 
 def released_work(core: Core, request: Request) -> list[Point]:
@@ -21,17 +20,17 @@ def released_work(core: Core, request: Request) -> list[Point]:
     return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
 
 
-def insert_node(journal: Journal, parent: Node, tokens: Sequence[int], prefix: Sequence[int]) -> Node:
+def insert_node(journal: Journal, parent: Node, text: Text, prefix: Text) -> Node:
     """A new block, still without pages; its event. ``prefix``: all tokens from the beginning to its end."""
     tree = journal.core.tree
-    node = tree.insert(parent, tuple(tokens))
+    node = tree.insert(parent, text)
 
     def take_out() -> None:
         tree.detach(node)
         tree.forget(node)
 
     journal.on_undo(take_out)
-    journal.events.append(TreeEvent("stored", tuple(prefix)))
+    journal.events.append(TreeEvent("stored", prefix))
     return node
 
 

@@ -17,6 +17,7 @@ from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
 from kvgpu.storage.pages import NO_PAGE, PageTable
 from kvgpu.storage.prefix_tree import Node
+from kvgpu.storage.texts import NO_KEY, Key, Text, text_of
 from kvspec.observation import BAD, Phase, RequestStatus
 
 NO_INDICES, NO_LEVELS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8)
@@ -77,11 +78,11 @@ class Request:
     Of use to everybody: ``name``, ``status``, ``phase``, ``capacity`` and ``history`` in tokens, ``stream``, ``row``, ``batch``,
     ``beam_width``, ``version`` and ``acknowledged`` (R6.4, R6.5), and the properties and methods. The rest is for the manager:
 
-    ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed. ``tail``: the tree block that
-    ends its committed path. ``groups``: its pages, by layer group. ``tracker``: what rows show of those that are in tables
-    (R1.3). ``partial``: the first resume has to copy the matched last block (R3.4). ``maybe_deferred``: false only if no page
-    is deferred (R4.2). ``closed_with``: how many tokens were committed when it was closed; then it has no tokens, groups and
-    tracker any more (R3.10).
+    ``uid``: never used again. ``manager``: an identity to compare. ``tokens``: those committed; ``keys``: the key of each, or
+    none at all; ``key``: what all its tokens have (R2.7). ``tail``: the tree block that ends its committed path. ``groups``: its
+    pages, by layer group. ``tracker``: what rows show of those that are in tables (R1.3). ``partial``: the first resume has to
+    copy the matched last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2). ``closed_with``: how many
+    tokens were committed when it was closed; then it has no tokens, groups and tracker any more (R3.10).
     """
 
     name: str
@@ -100,6 +101,8 @@ class Request:
     capacity: int = 0
     history: int = 0
     tokens: list[int] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    key: str | None = None
     stream: Stream | None = None
     row: int | None = None
     batch: Membership | None = None
@@ -145,6 +148,22 @@ class Request:
     def may_commit(self) -> bool:
         """Whether a commit may come: committing has not ended, and there is one beam (R3.9)."""
         return self.committing and self.beam_width == 1
+
+    def text(self) -> Text:
+        """What is committed, with its keys."""
+        return text_of(tuple(self.tokens), tuple(self.keys))
+
+    def hold(self, text: Text) -> None:
+        """The tokens of a text are committed."""
+        self.tokens, self.keys = list(text.tokens), list(text.keys)
+
+    def text_with(self, tokens: Sequence[int], key: str | None) -> Text:
+        """What is committed, and more tokens, which have the request's key and ``key`` (R2.7)."""
+        more: Key = (self.key, key)
+        if more == NO_KEY and not self.keys:
+            return Text((*self.tokens, *tokens))
+        before = self.keys or [NO_KEY] * len(self.tokens)
+        return text_of((*self.tokens, *tokens), (*before, *[more] * len(tokens)))
 
     @property
     def committed(self) -> int:
@@ -228,7 +247,7 @@ class Request:
     def forget(self, root: Node) -> None:
         """It was closed, and keeps no more than what it still answers (R3.10). ``root``: of the tree."""
         self.closed_with = len(self.tokens)
-        self.tokens, self.groups, self.tracker = [], [], NO_TRACKER
+        self.tokens, self.keys, self.key, self.groups, self.tracker = [], [], None, [], NO_TRACKER
         self.tail, self.stream = root, None
 
 

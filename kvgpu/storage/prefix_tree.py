@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 
 from kvgpu.storage.pages import NO_PAGE
-
-Tokens = tuple[int, ...]
+from kvgpu.storage.texts import Text, Tokens, joined
 
 
 @dataclass(slots=True, eq=False)
 class Node:
     """A block of the tree. ``depth``: its block number, -1 for the root. ``pages``: by layer group, or ``NO_PAGE``.
 
-    ``children``: by their tokens, oldest first. ``tails``: uids of the requests whose committed path ends here. ``whole``: its
-    prefix, once an observer has asked for it.
+    ``text``: its tokens, with their keys. ``children``: by theirs, oldest first. ``tails``: uids of the requests whose committed
+    path ends here. ``whole``: its prefix, once an observer has asked for it.
     """
 
     number: int
-    tokens: Tokens
+    text: Text
     parent: Node | None
     depth: int
     pages: list[int]
-    children: dict[Tokens, Node] = field(default_factory=dict)
+    children: dict[Text, Node] = field(default_factory=dict)
     tails: set[int] = field(default_factory=set)
-    whole: Tokens | None = None
+    whole: Text | None = None
 
-    def prefix(self) -> Tokens:
-        """All tokens from the beginning to the end of this block."""
-        parts: list[Tokens] = []
+    @property
+    def tokens(self) -> Tokens:
+        """Its tokens without their keys."""
+        return self.text.tokens
+
+    def prefix(self) -> Text:
+        """All tokens from the beginning to the end of this block, with their keys."""
+        parts: list[Text] = []
         node: Node | None = self
         while node is not None and node.whole is None:
-            parts.append(node.tokens)
+            parts.append(node.text)
             node = node.parent
         if node is not None and node.whole is not None:
             parts.append(node.whole)
-        if len(parts) < 3:
-            return parts[0] if len(parts) == 1 else parts[1] + parts[0]
-        return tuple(chain.from_iterable(reversed(parts)))
+        return joined(reversed(parts))
 
-    def kept_prefix(self) -> Tokens:
+    def kept_prefix(self) -> Text:
         """The same, kept with the block: for observers, who ask for all of them again and again."""
         if self.whole is None:
             self.whole = self.prefix()
@@ -79,44 +80,44 @@ class PrefixTree:
         """An empty tree."""
         self._tokens_per_block = tokens_per_block
         self._groups = groups
-        self.root = Node(-1, (), None, -1, [NO_PAGE] * groups)
+        self.root = Node(-1, Text(()), None, -1, [NO_PAGE] * groups)
         self._nodes: list[Node | None] = []
         self._spare: list[int] = []
 
-    def match(self, tokens: Sequence[int]) -> Match:
-        """Whole blocks, then the child with the longest common beginning, by tokens alone (R3.1)."""
+    def match(self, text: Text) -> Match:
+        """Whole blocks, then the child with the longest common beginning, by tokens and keys alone (R3.1)."""
         whole: list[Node] = []
         node, size = self.root, self._tokens_per_block
-        while child := node.children.get(tuple(tokens[len(whole) * size : (len(whole) + 1) * size])):
+        while child := node.children.get(text.part(len(whole) * size, (len(whole) + 1) * size)):
             if len(child.tokens) < size:
                 break
             whole.append(child)
             node = child
-        rest = tuple(tokens[len(whole) * size :][:size])
+        rest = text.part(len(whole) * size, (len(whole) + 1) * size)
         best: Node | None = None
         common = 0
         for child in node.children.values():  # oldest first, so only a better one replaces
-            length = _common(child.tokens, rest)
+            length = child.text.common(rest)
             fuller = best is not None and len(best.tokens) < size == len(child.tokens)
             if length > common or (length == common > 0 and fuller):
                 best, common = child, length
         return Match(whole, best, common)
 
-    def insert(self, parent: Node, tokens: Tokens) -> Node:
+    def insert(self, parent: Node, text: Text) -> Node:
         """A new block without pages."""
         number = self._spare.pop() if self._spare else len(self._nodes)
-        node = Node(number, tokens, parent, parent.depth + 1, [NO_PAGE] * self._groups)
+        node = Node(number, text, parent, parent.depth + 1, [NO_PAGE] * self._groups)
         if number == len(self._nodes):
             self._nodes.append(node)
         else:
             self._nodes[number] = node
-        parent.children[tokens] = node
+        parent.children[text] = node
         return node
 
     def detach(self, node: Node) -> None:
         """Take a block out of its parent's children; the numbers of it and all below it stay theirs until ``forget``."""
         assert node.parent is not None
-        del node.parent.children[node.tokens]
+        del node.parent.children[node.text]
 
     def forget(self, node: Node) -> None:
         """Let the number of a detached block be used again, and keep nothing of the block."""
@@ -134,10 +135,3 @@ class PrefixTree:
         blocks = self.root.below()
         next(blocks)
         return blocks
-
-
-def _common(left: Tokens, right: Tokens) -> int:
-    for length, (a, b) in enumerate(zip(left, right, strict=False)):
-        if a != b:
-            return length
-    return min(len(left), len(right))

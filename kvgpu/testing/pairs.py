@@ -133,12 +133,12 @@ def _back_as_the_youngest(old: Any) -> Any:
 
 
 def _begun_tokens_counted(old: Any) -> Any:
-    def commit_block(core: Any, scope: Any, request: Any, block: int, tokens: Any) -> None:
+    def commit_block(core: Any, scope: Any, request: Any, block: int, text: Any) -> None:
         try:
-            old(core, scope, request, block, tokens)
+            old(core, scope, request, block, text)
         except Exception:
             if request.committed > block * request.tokens_per_block:
-                request.tokens = [*request.tokens[: block * request.tokens_per_block], *tokens]
+                request.tokens = [*request.tokens[: block * request.tokens_per_block], *text.tokens]
             raise
 
     return commit_block

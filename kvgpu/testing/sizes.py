@@ -30,9 +30,9 @@ def _looked_up(key: Callable[[Node], object], wanted: Key, anywhere: bool = Fals
     """Where ``match`` finds no whole block any more, one is found by a key: among the children, or in all of the tree."""
 
     def make(old: Any) -> Any:
-        def match(self: Any, tokens: Any) -> Match:
-            found: Match = old(self, tokens)
-            whole, size = list(found.whole), self._tokens_per_block
+        def match(self: Any, text: Any) -> Match:
+            found: Match = old(self, text)
+            whole, size, tokens = list(found.whole), self._tokens_per_block, text.tokens
             while len(tokens) >= (len(whole) + 1) * size:
                 above = whole[-1] if whole else self.root
                 asked = wanted(self, tokens, len(whole) * size)
@@ -75,13 +75,13 @@ def _hashed_prefix(old: Any) -> Any:
     def wanted(tree: PrefixTree, tokens: Sequence[int], start: int) -> object:
         return _ten_bits(tokens[: start + tree._tokens_per_block])
 
-    return _looked_up(lambda node: _ten_bits(node.prefix()), wanted, anywhere=True)(old)
+    return _looked_up(lambda node: _ten_bits(node.prefix().tokens), wanted, anywhere=True)(old)
 
 
 def _at_most(blocks: int) -> Callable[[Any], Any]:
     def make(old: Any) -> Any:
-        def match(self: Any, tokens: Any) -> Match:
-            found: Match = old(self, tokens)
+        def match(self: Any, text: Any) -> Match:
+            found: Match = old(self, text)
             return found if len(found.whole) <= blocks else Match(found.whole[:blocks], None, 0)
 
         return match

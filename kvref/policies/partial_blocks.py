@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvref.state import State
+from kvspec.tokens import Token
 
 
-def enters(state: State, tokens: tuple[int, ...]) -> bool:
+def enters(state: State, tokens: tuple[Token, ...]) -> bool:
     """Whether a block of these tokens may enter the tree: a full one always, any other if they are ``kept``."""
     return len(tokens) == state.layout.tpb or state.layout.policies.partial_blocks == "kept"

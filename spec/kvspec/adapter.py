@@ -60,6 +60,7 @@ from kvspec.policies import USUAL, Offer, checked_offer
 from kvspec.refs import group_shapes, level_group, pool_groups
 from kvspec.scenario import Scenario
 from kvspec.system import Outcome, Setup, System, Value
+from kvspec.tokens import Token
 
 
 class AdapterError(ValueError):
@@ -79,7 +80,7 @@ class Page:
     slot: int
     owners: frozenset[str] | None = None
     payload: Content | bytes | None = None
-    tokens: tuple[int, ...] | None = None
+    tokens: tuple[Token, ...] | None = None
     ready: Order | None = None
 
 
@@ -157,7 +158,7 @@ class Facts:
     since_reset: Counters | None = None
     copy_calls: Mapping[str, int] | None = None
     events: Sequence[TreeEvent] | None = None
-    tree: Sequence[tuple[int, ...]] | None = None
+    tree: Sequence[tuple[Token, ...]] | None = None
     evictable: Mapping[str, Sequence[int]] | None = None
     cached: Mapping[str, Sequence[Page]] = field(default_factory=dict)
     labels: Mapping[str, SnapshotView] = field(default_factory=dict)
@@ -231,7 +232,8 @@ def adapter(
 
     def decorate(build: Callable[[Setup], Adapted]) -> Adapter:
         arguments = {verb: _arguments(build, verb) for verb in VERBS if callable(getattr(build, verb, None))}
-        able = frozenset(arguments) | frozenset(features)
+        keys = {"keys"} if any("key" in taken for taken in arguments.values()) else ()
+        able = frozenset(arguments).union(features, keys)
         name = getattr(build, "__name__", "system")
         return Adapter(build, name, arguments, dict(errors), able, checked_aspects(unobserved), unfit, checked_offer(policies))
 

@@ -14,6 +14,7 @@ from typing import Annotated
 from kvspec.config import Level
 from kvspec.forms import ByGroupAndBeam, ByLevelAndGroup, InOrder, named
 from kvspec.payload import Content
+from kvspec.tokens import Token
 
 BAD = -1
 """The unused index (R1.9)."""
@@ -119,7 +120,7 @@ class PageView:
     block: int
     beam: int
     refs: InOrder[PageRef]
-    tokens: tuple[int, ...] | None
+    tokens: tuple[Token, ...] | None
     level: Level
     slot: int
     status: PageStatus
@@ -201,21 +202,21 @@ class Counters:
 class Stored:
     """A block entered the tree; ``tokens`` are the whole prefix (R13.3)."""
 
-    tokens: Annotated[tuple[int, ...], named("stored")]
+    tokens: Annotated[tuple[Token, ...], named("stored")]
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
     """A block left the tree (R13.3)."""
 
-    tokens: Annotated[tuple[int, ...], named("removed")]
+    tokens: Annotated[tuple[Token, ...], named("removed")]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChanged:
     """A committed page moved (R13.3)."""
 
-    tokens: Annotated[tuple[int, ...], named("level")]
+    tokens: Annotated[tuple[Token, ...], named("level")]
     group: str
     old: Annotated[Level, named("from")]
     new: Annotated[Level, named("to")]
@@ -246,7 +247,7 @@ class ReadView:
 class TreeBlockView:
     """A block of the prefix tree that no page need stand in (R2.6, R3.9)."""
 
-    tokens: tuple[int, ...]
+    tokens: tuple[Token, ...]
 
 
 @dataclass(frozen=True, slots=True)

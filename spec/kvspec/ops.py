@@ -33,6 +33,17 @@ class Direction(StrEnum):
     UPLOAD = "upload"
 
 
+class Span(Model):
+    """A part of a list of tokens that has a key (R2.7): the tokens from ``start`` up to ``end``, which is not in it."""
+
+    start: int
+    end: int
+    key: str
+
+
+Spans: TypeAlias = Annotated[tuple[Span, ...], Field(strict=False)]
+
+
 class Operation(Model):
     """An operation: one verb of the language with its arguments as fields."""
 
@@ -46,12 +57,16 @@ class _OfRequest(Operation):
 
 
 class Create(_OfRequest):
-    """Make a request and match its tokens against the prefix tree (R3.1)."""
+    """Make a request and match its tokens against the prefix tree (R3.1). ``key``: of all its tokens, ``spans``: of parts of
+    these (R2.7).
+    """
 
     verb: ClassVar[str] = "create"
     tokens: Tokens | None = None
     prompt_length: int | None = None
     priority: int = DEFAULT_PRIORITY
+    key: str | None = None
+    spans: Spans = ()
 
 
 class Resume(_OfRequest):
@@ -87,11 +102,12 @@ class AdmitGeneration(_OfRequest):
 
 
 class Commit(_OfRequest):
-    """Append tokens; each block that they fill enters the prefix tree (R3.9)."""
+    """Append tokens; each block that they fill enters the prefix tree (R3.9). ``key``: of these tokens (R2.7)."""
 
     verb: ClassVar[str] = "commit"
     tokens: Tokens
     end: bool = False
+    key: str | None = None
 
 
 class StopCommitting(_OfRequest):
@@ -205,13 +221,17 @@ class PageIndexScale(Operation):
 
 
 class SeedPrefix(Operation):
-    """Put blocks and pages into the prefix tree (R10.5). ``groups``: ``None`` for all."""
+    """Put blocks and pages into the prefix tree (R10.5). ``groups``: ``None`` for all. ``key``, ``spans``: of its tokens
+    (R2.7).
+    """
 
     verb: ClassVar[str] = "seed_prefix"
     tokens: Tokens
     level: LevelName
     groups: Names | None = None
     priority: int = DEFAULT_PRIORITY
+    key: str | None = None
+    spans: Spans = ()
 
 
 class Evict(Operation):

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _hashlib import HASHXOF
 
+from kvspec.tokens import Token
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Content:
     """The contents that one write puts into one page.
 
     ``source`` is the name of the request that wrote, or ``seed:`` and the comma-separated tokens of the whole
-    prefix for a page that `seed_prefix` made (``beam`` and ``nth`` are 0 there). ``nth`` counts the writes
+    prefix, with their keys, for a page that `seed_prefix` made (``beam`` and ``nth`` are 0 there). ``nth`` counts the writes
     of that source into that page before this one: 0 for the first; 0 again after another source's content.
     """
 
@@ -30,15 +32,15 @@ class Content:
     nth: int = 0
 
 
-def seed_content(tokens: tuple[int, ...], group: str, block: int) -> Content:
+def seed_content(tokens: tuple[Token, ...], group: str, block: int) -> Content:
     """The contents of a page seeded for the block that ends ``tokens``, the whole prefix."""
     return Content("seed:" + _spelled(tokens), group, block)
 
 
-_last: tuple[tuple[int, ...], str] = ((), "")
+_last: tuple[tuple[Token, ...], str] = ((), "")
 
 
-def _spelled(tokens: tuple[int, ...]) -> str:
+def _spelled(tokens: tuple[Token, ...]) -> str:
     """The tokens as text. Most are those of the call before, and some more: a long prefix is seeded block by block."""
     global _last
     before, text = _last

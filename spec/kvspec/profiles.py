@@ -98,6 +98,7 @@ EXTENSIONS: Mapping[str, Extension] = MappingProxyType(
                 "set_beam_width",
                 lambda s: any(getattr(step.op, "prompt_length", None) is not None for step in s.steps),
             ),
+            _extension("keys", "keys beside tokens: salts, adapters, images (R2.7)", "", lambda s: s.has_keys),
             _extension("counters", "counters of moved and dropped pages", "stats"),
             _extension(
                 "misuse", "calls that are wrong, and how they are refused", "", lambda s: any(x.raises in MISUSE for x in s.steps)

@@ -12,7 +12,7 @@ from pydantic import Field
 from kvspec.config import LevelKind, ManagerConfig, Model
 from kvspec.errors import ErrorKind
 from kvspec.observation import PageStatus, Phase, RequestStatus
-from kvspec.ops import Operation
+from kvspec.ops import Operation, Spans
 
 LANGUAGE_VERSION = 1
 
@@ -72,13 +72,20 @@ class ManagerStatsExpect(Model):
     resumes: int | None = None
 
 
-class StoredExpect(Model):
+class _WithKeys(Model):
+    """Tokens of the tree may have keys (R2.7)."""
+
+    key: str | None = None
+    spans: Spans = ()
+
+
+class StoredExpect(_WithKeys):
     """A block entered the tree."""
 
     stored: Ints
 
 
-class RemovedExpect(Model):
+class RemovedExpect(_WithKeys):
     """A block left the tree."""
 
     removed: Ints
@@ -90,7 +97,17 @@ class ClearedExpect(Model):
     cleared: Literal[True]
 
 
-class LevelExpect(Model):
+class BlockExpect(_WithKeys):
+    """The page of a block of the tree, by its tokens (R2.7)."""
+
+    tokens: Ints
+
+
+TREE_KEYS = ("key", "spans")
+"""What an entry of ``tree`` may say of its tokens; where the manager has a group of that name, the group is meant."""
+
+
+class LevelExpect(_WithKeys):
     """A committed page moved between levels (R13.3)."""
 
     level: Ints
@@ -128,7 +145,7 @@ class Expect(Model):
     version_since: Mapping[str, Mapping[str, Freshness]] | None = None
     tree: Annotated[tuple[Mapping[str, Any], ...], Field(strict=False)] | None = None
     level_table: Mapping[str, LevelRows] | None = None
-    would_evict: Mapping[str, Annotated[tuple[str | Ints, ...], Field(strict=False)]] | None = None
+    would_evict: Mapping[str, Annotated[tuple[str | Ints | BlockExpect, ...], Field(strict=False)]] | None = None
     snapshot: Mapping[str, SnapshotExpect] | None = None
     events: Annotated[tuple[StoredExpect | RemovedExpect | LevelExpect | ClearedExpect, ...], Field(strict=False)] | None = None
     stats: Mapping[str, Any] | None = None
@@ -195,3 +212,8 @@ class Scenario:
     def verbs(self) -> frozenset[str]:
         """The verbs that it uses."""
         return frozenset(step.op.verb for step in self.steps)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether any of its tokens have keys (R2.7)."""
+        return any(getattr(step.op, name, None) for step in self.steps for name in ("key", "spans"))

@@ -82,6 +82,8 @@ BATCHES = (unknown("nowhere"), closed("shut"))
 STREAM = (right("exec"), missing("nostream"))
 GROUP = (right("main"), missing("nogroup"), never(None))
 GROUPS = (right(("main",)), missing(("main", "nogroup")))
+SPANS = ({"start": 0, "end": 9, "key": "cat"},)
+"""More than any of the tokens below."""
 LEVEL = (right("gpu"), never("disk"))
 
 
@@ -122,6 +124,8 @@ VERBS: dict[str, Verb] = {
             "request": (right("new"), not_now("live"), not_now("asleep")),
             "tokens": (right((1, 2)), never((1, -1))),
             "prompt_length": (right(4), never(-4), never(3)),
+            "key": (right(None), right("red"), never("")),
+            "spans": (right(()), never(SPANS)),
         }
     ),
     "resume": Verb(
@@ -146,6 +150,7 @@ VERBS: dict[str, Verb] = {
             "request": (right("live"), *NAMES, not_now("asleep"), not_now("wide"), not_now("ended")),
             "tokens": (right((1,)), never((1, -1)), never((1,) * 40), never((-1,) * 40)),
             "end": (right(False), right(True)),
+            "key": (right(None), never("")),
         }
     ),
     "stop_committing": Verb({"request": (right("live"), *NAMES)}),
@@ -203,6 +208,8 @@ VERBS: dict[str, Verb] = {
             "tokens": (right((5, 6)), never((5, -1)), full(tuple(range(400))), never((-1,) * 400)),
             "level": LEVEL,
             "groups": GROUPS,
+            "key": (right(None), right("red"), never("")),
+            "spans": (right(()), never(SPANS, lambda given: len(given["tokens"]) < 9)),
         }
     ),
     "evict": Verb({"level": LEVEL, "group": GROUP, "pages": (right(1), never(0), never(-1), full(999))}),

@@ -23,7 +23,7 @@ class Scripted:
     """A system that plays back outcomes and observations; one of each a step."""
 
     script: Sequence[tuple[Outcome, Observation]]
-    capabilities: frozenset[str] = frozenset({*VERBS, "async"})
+    capabilities: frozenset[str] = frozenset({*VERBS, "async", "keys"})
     at: int = -1
     closed: int = 0
 

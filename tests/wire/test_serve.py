@@ -52,7 +52,8 @@ def suite() -> tuple[Scenario, ...]:
 @lru_cache(maxsize=1)
 def sample() -> tuple[Scenario, ...]:
     """The shortest scenario of each verb; a release runs all of them."""
-    shortest = [min((one for one in suite() if verb in one.verbs), key=lambda one: len(one.steps)) for verb in VERBS]
+    plain = [one for one in suite() if not one.manager.policy.asked]
+    shortest = [min((one for one in plain if verb in one.verbs), key=lambda one: len(one.steps)) for verb in VERBS]
     return tuple({one.name: one for one in shortest}.values())
 
 

@@ -100,7 +100,7 @@ class Able:
         if not isinstance(op, ops.SeedPrefix) or op.level.level != 0 or op.groups is not None:
             return []
         life: list[ops.Operation] = [
-            ops.Create(request=SEEDER, priority=op.priority),
+            ops.Create(request=SEEDER, priority=op.priority, key=op.key),
             ops.Resume(request=SEEDER),
             ops.Resize(request=SEEDER, capacity=len(op.tokens)),
             ops.Commit(request=SEEDER, tokens=op.tokens),

@@ -10,6 +10,7 @@ from kvspec import ops
 from kvspec.audit.managers import Profile
 from kvspec.config import LayerKind, LevelKind, ManagerConfig, group_names
 from kvspec.observation import Observation, RequestStatus, RequestView
+from kvspec.tokens import numbers
 
 STREAMS = ("exec", "side", "copy", "graph")
 """``graph``: no request works on it, so that some captures have a stream to themselves."""
@@ -104,7 +105,7 @@ class Draw:
         """Tokens that match something of the tree, often with a tail of their own."""
         base: tuple[int, ...] = ()
         if seen.tree and self.rng.random() < 0.8:
-            base = self.rng.choice(seen.tree).tokens
+            base = numbers(self.rng.choice(seen.tree).tokens)
             base = self.cut(base[: self.rng.randint(0, len(base))]) if self.rng.random() < 0.4 else base
         if self.rng.random() < 0.6:
             return self.cut(self.script[: self.rng.randint(1, 6 * self.span)])

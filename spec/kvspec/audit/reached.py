@@ -17,8 +17,9 @@ from kvspec.config import Level
 from kvspec.errors import ErrorKind
 from kvspec.harness.naming import Index
 from kvspec.harness.replay import Named
-from kvspec.observation import Observation, PageRef, PageStatus, PageView, Removed, RequestStatus
+from kvspec.observation import Observation, PageRef, PageStatus, PageView, Removed, RequestStatus, Stored
 from kvspec.system import Outcome, Setup, System
+from kvspec.tokens import Keyed, Token, keyed, numbers
 
 Recognise = Callable[[Moment], bool]
 
@@ -201,7 +202,7 @@ def _drop_above(m: Moment) -> bool:
     return False
 
 
-def _roots(m: Moment) -> set[tuple[int, ...]]:
+def _roots(m: Moment) -> set[tuple[Token, ...]]:
     """The tree blocks that left first, each with all below it (R10.3)."""
     removed = [event.tokens for event in m.after.observation.events if isinstance(event, Removed)]
     return {
@@ -356,6 +357,45 @@ def _written_by(verb: str) -> Recognise:
 
 for _verb in GROWING:
     state(f"stale written, {_verb}", f"a block that {_verb} completes, makes stale and writes")(_written_by(_verb))
+
+
+# -- keys -----------------------------------------------------------------------------------------------------
+
+
+@state("match ends at a key", "a match that ends where the tree goes on with the same numbers under other keys")
+def _ends_at_key(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Create) or not isinstance(m.outcome.value, int) or m.outcome.error is not None:
+        return False
+    more = (m.op.tokens or ())[: m.outcome.value + 1]
+    if len(more) == m.outcome.value:
+        return False
+    asked = keyed(more, m.op.key, spans=_within(m.op.spans, len(more)))
+    blocks = [block.tokens[: len(more)] for block in m.before.observation.tree]
+    return asked not in blocks and any(numbers(tokens) == more for tokens in blocks)
+
+
+def _within(spans: Iterable[ops.Span], count: int) -> list[ops.Span]:
+    return [ops.Span(start=span.start, end=min(span.end, count), key=span.key) for span in spans if span.start < count]
+
+
+@state("twins by key", "a block enters the tree that differs from one there in keys alone")
+def _twins(m: Moment) -> bool:
+    there = {numbers(block.tokens) for block in m.before.observation.tree}
+    stored = [event.tokens for event in m.after.observation.events if isinstance(event, Stored)]
+    known = {block.tokens for block in m.before.observation.tree}
+    return any(numbers(tokens) in there and tokens not in known for tokens in stored)
+
+
+@state("rebase, keys", "a request rebases onto a block whose tokens have keys")
+def _rebase_keys(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Commit):
+        return False
+    return any(
+        old.tokens is not None
+        and any(isinstance(token, Keyed) for token in old.tokens)
+        and m.op.request in new.owners - old.owners
+        for old, new in m.pairs
+    )
 
 
 # -- order ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from kvspec import ops
 from kvspec.audit.drawing import Draw
 from kvspec.config import group_names
 from kvspec.observation import Observation, Phase, RequestStatus
+from kvspec.tokens import numbers
 
 
 def create(draw: Draw, seen: Observation) -> ops.Operation | None:
@@ -80,7 +81,7 @@ def commit(draw: Draw, seen: Observation) -> ops.Operation | None:
     if draw.rng.random() < 0.6:  # the same text as others, if it has followed it so far
         tokens = draw.script[view.committed : view.committed + count]
     elif known and draw.rng.random() < 0.5:
-        tokens = draw.rng.choice(known)[view.committed : view.committed + count]
+        tokens = numbers(draw.rng.choice(known))[view.committed : view.committed + count]
     return ops.Commit(request=name, tokens=tokens[:count], end=draw.rng.random() < 0.1)
 
 

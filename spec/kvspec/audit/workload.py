@@ -16,6 +16,7 @@ from kvspec import ops
 from kvspec.audit import batch_moves, manager_moves, prefix_stories, rare_stories, request_moves
 from kvspec.audit.able import Able, Scout
 from kvspec.audit.drawing import STREAMS, Draw
+from kvspec.audit.keys import KeyMaker
 from kvspec.audit.manager_moves import Move
 from kvspec.audit.managers import Profile
 from kvspec.audit.stories import Stage, deferred_rows, meeting, rebase
@@ -66,6 +67,7 @@ class Chooser:
     able: Able | None = None
     scout: Scout | None = None
     draw: Draw = field(init=False)
+    keys: KeyMaker = field(init=False)
     taste: dict[str, float] = field(init=False)
     failed: Counter[str] = field(default_factory=Counter)
     """How often a move was proposed that the systems cannot make."""
@@ -74,6 +76,7 @@ class Chooser:
         """Draw what this lifecycle is about."""
         whole = self.able is not None and not self.able.partial
         self.draw = Draw(self.rng, self.manager, self.profile, whole=whole)
+        self.keys = KeyMaker.of(self.rng, self.draw.span)
         self.taste = self.rng.choice(TASTES)
         self.draw.opening = self.rng.choice((0.6, 0.6, 0.25))
         if self.profile.gates and self.draw.opening < 0.5:
@@ -82,7 +85,8 @@ class Chooser:
     def next(self, seen: Observation) -> ops.Operation | None:
         """An operation that makes sense, mostly, in the state that ``seen`` shows; ``None`` if none can be made."""
         for _ in range(PROPOSALS):
-            op = self.possible(self._proposed(seen))
+            op = self._proposed(seen)
+            op = self.possible(op and self.keys.put_on(op, seen))
             if op is not None:
                 return op
         return None

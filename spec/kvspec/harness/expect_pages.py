@@ -14,7 +14,8 @@ from kvspec.harness.payloads import payload_equal, payload_text
 from kvspec.harness.state import event_text
 from kvspec.observation import Cleared, LevelChanged, Order, PageView, Removed, Stored, TreeEvent
 from kvspec.payload import Content
-from kvspec.scenario import ClearedExpect, LevelExpect, RemovedExpect, StoredExpect
+from kvspec.scenario import TREE_KEYS, BlockExpect, ClearedExpect, LevelExpect, RemovedExpect, StoredExpect
+from kvspec.tokens import Token, keyed
 
 
 def owners(e: Evidence, wanted: Mapping[str, Sequence[str]]) -> Iterator[Check]:
@@ -85,16 +86,19 @@ def would_evict(e: Evidence, wanted: Mapping[str, Sequence[Any]]) -> Iterator[Ch
         for number, entry in enumerate(entries):
             page = order[number] if number < len(order) else None
             actual = "none" if page is None else _names(page)
-            yield check(
-                path, f"eviction order of {key}, number {number}", entry, actual, page is not None and _is(e, entry, page)
-            )
+            said = list(_block(entry)) if isinstance(entry, BlockExpect) else entry
+            yield check(path, f"eviction order of {key}, number {number}", said, actual, page is not None and _is(e, entry, page))
 
 
 def _is(e: Evidence, entry: Any, page: PageView) -> bool:
     """Whether a page is the one said; tokens may be those of a page of any group, since the order is that of the pool group."""
     if isinstance(entry, str):
         return any(e.index.pages[e.page_number(ref)] is page for ref in e.refs(entry))
-    return page.tokens == tuple(entry)
+    return page.tokens == (_block(entry) if isinstance(entry, BlockExpect) else tuple(entry))
+
+
+def _block(entry: BlockExpect) -> tuple[Token, ...]:
+    return keyed(entry.tokens, entry.key, spans=entry.spans)
 
 
 def _names(page: PageView) -> str:
@@ -105,12 +109,13 @@ def _names(page: PageView) -> str:
 def tree(e: Evidence, wanted: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     """``tree``: for the block that ends ``tokens``, the level of each group's page, or ``absent``."""
     for number, parts in enumerate(wanted):
-        tokens = tuple(parts["tokens"])
+        about = {key: parts[key] for key in TREE_KEYS if key in parts and key not in e.now.groups}
+        tokens = _block(BlockExpect.model_validate({"tokens": parts["tokens"], **about}))
         pages = {page.group: page for page in e.index.pages if page.tokens == tokens}
         there = any(block.tokens == tokens for block in e.now.tree)
         path = ("tree", str(number))
         title = f"tree block {list(tokens)}"
-        groups = {key: value for key, value in parts.items() if key != "tokens"}
+        groups = {key: value for key, value in parts.items() if key != "tokens" and key not in about}
         if not groups:
             yield check(path, title, "in the tree", "in the tree" if there else "not in the tree")
         for group, level in groups.items():
@@ -129,11 +134,11 @@ def events(e: Evidence, wanted: Sequence[StoredExpect | RemovedExpect | LevelExp
 def _event(event: StoredExpect | RemovedExpect | LevelExpect | ClearedExpect) -> TreeEvent:
     match event:
         case StoredExpect():
-            return Stored(tuple(event.stored))
+            return Stored(keyed(event.stored, event.key, spans=event.spans))
         case RemovedExpect():
-            return Removed(tuple(event.removed))
+            return Removed(keyed(event.removed, event.key, spans=event.spans))
         case LevelExpect():
-            return LevelChanged(tuple(event.level), event.group, event.from_.level, event.to.level)
+            return LevelChanged(keyed(event.level, event.key, spans=event.spans), event.group, event.from_.level, event.to.level)
         case ClearedExpect():
             return Cleared()
 

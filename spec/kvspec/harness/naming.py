@@ -17,6 +17,7 @@ from kvspec.config import Level
 from kvspec.harness.twins import twins_of
 from kvspec.observation import BAD, Observation, Order, PageRef, PageView, SnapshotView
 from kvspec.payload import Content
+from kvspec.tokens import Token
 
 V = TypeVar("V")
 
@@ -29,10 +30,10 @@ class Prefix:
 
     __slots__ = ("__weakref__", "aliases", "tokens")
 
-    def __init__(self, tokens: tuple[int, ...]) -> None:
+    def __init__(self, tokens: tuple[Token, ...]) -> None:
         """Only for `prefix_of`."""
         self.tokens = tokens
-        self.aliases: list[tuple[int, ...]] = []
+        self.aliases: list[tuple[Token, ...]] = []
 
     def __repr__(self) -> str:
         """The tokens."""
@@ -42,7 +43,7 @@ class Prefix:
         """As the tokens: in another process it is another object."""
         return prefix_of, (self.tokens,)
 
-    def known_as(self, tokens: tuple[int, ...]) -> None:
+    def known_as(self, tokens: tuple[Token, ...]) -> None:
         """Be found by the identity of a tuple, which is kept alive for that. Systems show the same tuple again and again."""
         self.aliases.append(tokens)
         _by_identity[id(tokens)] = weakref.ref(self)
@@ -60,15 +61,15 @@ class Prefix:
 
 ALIASES = 4
 _by_identity: dict[int, weakref.ReferenceType[Prefix]] = {}
-_by_end: dict[tuple[int, tuple[int, ...]], list[weakref.ReferenceType[Prefix]]] = {}
+_by_end: dict[tuple[int, tuple[Token, ...]], list[weakref.ReferenceType[Prefix]]] = {}
 
 
-def _end(tokens: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+def _end(tokens: tuple[Token, ...]) -> tuple[int, tuple[Token, ...]]:
     """What few prefixes have in common: a hash of all tokens takes as long as some comparisons."""
     return len(tokens), tokens[-LONG:]
 
 
-def prefix_of(tokens: tuple[int, ...]) -> Prefix | tuple[int, ...]:
+def prefix_of(tokens: tuple[Token, ...]) -> Prefix | tuple[Token, ...]:
     """What stands for a prefix where it is looked up: itself if it is short."""
     if len(tokens) < LONG:
         return tokens
@@ -85,7 +86,7 @@ def prefix_of(tokens: tuple[int, ...]) -> Prefix | tuple[int, ...]:
     return found
 
 
-PageKey: TypeAlias = tuple[str, Prefix | tuple[int, ...] | tuple[str, str, int, int] | int, int]
+PageKey: TypeAlias = tuple[str, Prefix | tuple[Token, ...] | tuple[str, str, int, int] | int, int]
 """What a page is known by: its group, then the tokens of its tree block or its smallest reference, then its beam.
 
 Of pages of the tree with equal tokens those that are not the first have -1, -2 and so on in the place of the beam.

@@ -99,12 +99,15 @@ def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
     """
     able = capabilities(factory)
     verbs = sorted(f"verb {verb}" for verb in scenario.verbs - able)
-    named = sorted(_capability(name, able - VERBS.keys()) for name in set(scenario.requires) - able)
     own = getattr(factory, "lacks", None)
     more = () if own is None else tuple(own(scenario))
     for reason in more:
         if not isinstance(reason, str):
             raise TypeError(f"what a system lacks is said in texts, this is {reason!r}")
+    wanted = set(scenario.requires)
+    if scenario.has_keys and not any(reason.startswith(("key of ", "spans of ")) for reason in more):
+        wanted.add("keys")  # of an argument that is not taken it was said already
+    named = sorted(_capability(name, able - VERBS.keys()) for name in wanted - able)
     return (*verbs, *named, *lacking_policies(scenario, factory), *more)
 
 

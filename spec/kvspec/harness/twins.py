@@ -11,8 +11,9 @@ from itertools import count
 from typing import TypeAlias
 
 from kvspec.observation import Observation, PageView
+from kvspec.tokens import Token
 
-Tokens: TypeAlias = tuple[str, tuple[int, ...]]
+Tokens: TypeAlias = tuple[str, tuple[Token, ...]]
 """The group of a page of the tree, and its tokens."""
 
 

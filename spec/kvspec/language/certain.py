@@ -105,6 +105,8 @@ def _arguments(spot: _Spot, manager: ManagerConfig, batches: Mapping[str, MakeBa
         for number, token in enumerate(op.tokens or ()):
             rule = "R10.5" if isinstance(op, SeedPrefix) else "R3.9" if isinstance(op, Commit) else "R3.1"
             yield from spot.least(spot.argument("tokens", number), f"tokens[{number}]", token, 0, rule)
+    if isinstance(op, Create | Commit | SeedPrefix):
+        yield from _keys(spot, op)
     match op:
         case Create(prompt_length=length) if length is not None and (length < 0 or length % tpb):
             wanted = f"a multiple of tokens_per_block, {tpb} (R3.1)"
@@ -143,6 +145,23 @@ def _arguments(spot: _Spot, manager: ManagerConfig, batches: Mapping[str, MakeBa
             yield from _by_row(spot, op, batches.get(op.batch), tpb)
         case _:
             pass
+
+
+def _keys(spot: _Spot, op: Create | Commit | SeedPrefix) -> Iterator[Problem]:
+    """Keys that are empty, and spans that are empty, overlap, or go beyond the tokens."""
+    if op.key == "":
+        yield spot.problem(spot.argument("key"), "key is ''", "a text that is not empty (R2.7)")
+    behind, count = 0, len(op.tokens or ())
+    for number, span in enumerate(op.spans if isinstance(op, Create | SeedPrefix) else ()):
+        if not behind <= span.start < span.end <= count:
+            said = f"spans[{number}] is [{span.start}, {span.end})"
+            wanted = f"at least one token, from {behind} on, of the {_count(count, 'token')} (R2.7)"
+            yield spot.problem(spot.argument("spans", number), said, wanted)
+        if not span.key:
+            yield spot.problem(
+                spot.argument("spans", number, "key"), f"key of spans[{number}] is ''", "a text that is not empty (R2.7)"
+            )
+        behind = max(behind, span.end)
 
 
 def _lengths(spot: _Spot, inside: tuple[Key, ...], capacity: int | None, history: int | None, rule: str) -> Iterator[Problem]:

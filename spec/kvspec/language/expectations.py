@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from kvspec.config import LevelKind
 from kvspec.language.known import Known, reference_problem
 from kvspec.language.messages import at
 from kvspec.language.nodes import Items, Key, Node, Table, plain
 from kvspec.language.problems import Problem, listed, nearest, one_of, shown
 from kvspec.language.steps import Parsed
+from kvspec.ops import Span
 from kvspec.refs import GroupRef, RefError, batch_group, entry, level_group, one_group, page, pages, request_group, work
+from kvspec.scenario import TREE_KEYS
 
 _LEVELS = tuple(kind.value for kind in LevelKind)
 
@@ -235,14 +239,32 @@ def _tree_entry(spot: _Spot, block: dict[str, object]) -> Iterator[Problem]:
     elif not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
         yield spot.inside("tokens").problem(f"tokens is {shown(tokens)}", "a list of whole numbers")
     words = [*_LEVELS, "absent"]
+    about = [name for name in TREE_KEYS if name not in spot.known.groups]
     for name, level in block.items():
         if name == "tokens":
+            continue
+        if name in about:
+            yield from _of_tokens(spot, name, level)
             continue
         key = _Spot(spot.known, spot.node, (*spot.where, name), key=True)
         yield from _guarded(_group, key, name)
         if level not in words:
             hint = nearest(level, words) if isinstance(level, str) else None
             yield spot.inside(name).problem(f"{name} is {shown(level)}", listed(words, "or"), hint)
+
+
+def _of_tokens(spot: _Spot, name: str, value: object) -> Iterator[Problem]:
+    """What is wrong with the key or the spans of a tree entry."""
+    if name == "key":
+        if not isinstance(value, str) or not value:
+            yield spot.inside(name).problem(f"key is {shown(value)}", "a text that is not empty (R2.7)")
+        return
+    for number, span in enumerate(value if isinstance(value, list) else [value]):
+        try:
+            Span.model_validate(span)
+        except ValidationError:
+            where = spot.inside(name, number) if isinstance(value, list) else spot.inside(name)
+            yield where.problem(f"spans[{number}] is no span", "a mapping with start, end and key (R2.7)")
 
 
 def _check_returns(known: Known, parsed: Parsed) -> Iterator[Problem]:

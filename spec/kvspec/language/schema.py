@@ -17,7 +17,7 @@ from kvspec.scenario import Expect, ManagerStatsExpect, StatsExpect
 from kvspec.words.document import KEYS, STEP
 from kvspec.words.expectations import EXPECTATIONS
 from kvspec.words.lookup import expectation_text, key_text, verb_text
-from kvspec.words.verbs import SCHEDULED, argument
+from kvspec.words.verbs import SCHEDULED, SPAN, argument
 
 _REF = "#/$defs/{model}"
 _LEVELS = [kind.value for kind in LevelKind]
@@ -31,6 +31,7 @@ _PARTS = {
     "RemovedExpect": "events",
     "LevelExpect": "events",
     "ClearedExpect": "events",
+    "BlockExpect": "would_evict",
 }
 """The expectation that each mapping belongs to which stands inside one."""
 
@@ -44,6 +45,7 @@ def json_schema() -> dict[str, Any]:
     document = definitions.pop("Document")
     document["properties"]["steps"]["items"] = {"$ref": "#/$defs/Step"}
     expect = definitions["Expect"]["properties"]
+    parts = EXPECTATIONS["tree"].parts
     expect["tree"] |= {
         "type": "array",
         "items": {
@@ -54,7 +56,9 @@ def json_schema() -> dict[str, Any]:
                     "type": "array",
                     "items": {"type": "integer"},
                     "description": "All tokens from the root to the end of the block.",
-                }
+                },
+                "key": {"type": "string", "description": parts["key"]},
+                "spans": {"type": "array", "items": {"$ref": "#/$defs/Span"}, "description": parts["spans"]},
             },
             "additionalProperties": {"enum": [*_LEVELS, "absent"]},
         },
@@ -91,6 +95,8 @@ def _describe(definitions: dict[str, Any]) -> None:
                 text = argument(verbs[name], key)
             elif name == "Scheduled":
                 text = SCHEDULED[key]
+            elif name == "Span":
+                text = SPAN[key]
             elif name == "Expect":
                 text = expectation_text(key)
             else:

@@ -57,7 +57,8 @@ class Command:
             raise CommandError("\n".join((str(error), *error.lines))) from None
         self.hello = first.hello
         self._idle.append(first)
-        self.capabilities = frozenset(self.hello.capabilities)
+        keys = {"keys"} if any("key" in names for names in self.hello.arguments.values()) else ()
+        self.capabilities = frozenset(self.hello.capabilities).union(keys)
         self.unobserved = frozenset(self.hello.unobserved)
         self.policies = self.hello.policies
 

@@ -23,6 +23,10 @@ _MOVES = {
     "copy": "Pages copied on the device.",
     "drop": "Pages dropped: nobody keeps them any more.",
 }
+_OF_TOKENS = {
+    "key": "Key of the request that the tokens are of; none if left out.",
+    "spans": "Parts of the tokens that have a key of their own.",
+}
 _STATS = {
     "offload_pages": "Pages that went from the GPU to a colder level.",
     "offload_bytes": "Their bytes, of the page on the colder side.",
@@ -176,6 +180,7 @@ EXPECTATIONS: Mapping[str, Expectation] = {
         "a list of mappings with tokens, all from the root, and groups",
         "tree: [{tokens: [0, 1, 2, 3], main: gpu}]",
         ("R2.6",),
+        _OF_TOKENS,
     ),
     "level_table": Expectation(
         "The levels in the third device table, of a batch with `levels: true`.",
@@ -188,6 +193,7 @@ EXPECTATIONS: Mapping[str, Expectation] = {
         "a mapping of level.group to a list of pages",
         "would_evict: {gpu.main: [chat.main.0]}",
         ("R10.2",),
+        {"tokens": "All tokens from the root to the end of the page's block.", **_OF_TOKENS},
     ),
     "snapshot": Expectation(
         "A labelled snapshot as it was taken. What is left out is not checked.",
@@ -202,6 +208,7 @@ EXPECTATIONS: Mapping[str, Expectation] = {
         "events: [{stored: [0, 1, 2, 3]}]",
         ("R13.3",),
         {
+            **_OF_TOKENS,
             "stored": "Tokens, from the root, of the block that entered the tree.",
             "removed": "Tokens, from the root, of the block that left the tree.",
             "level": "Tokens, from the root, of the block whose page moved.",

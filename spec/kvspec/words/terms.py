@@ -62,6 +62,7 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
         "rebase": Term(
             "At a commit, a request gives up its own page of a block and locks the one that the tree has already.", ("R3.9",)
         ),
+        "key": Term("What tells a token from an equal number: a salt, an adapter, an image.", ("R2.7",)),
         "partial block": Term("A block of the tree with fewer tokens than fit; nothing follows it.", ("R2.6", "R3.4")),
     },
     "What moves": {
@@ -180,6 +181,12 @@ OTHER_WORDS: Mapping[str, str] = {
     "assert": "expect",
     "check": "expect",
     "comment": "note",
+    "salt": "key",
+    "cache_salt": "key",
+    "extra_key": "key",
+    "extra_keys": "key",
+    "lora": "key",
+    "adapter": "key",
     "page_size": "tokens_per_block",
     "block_size": "tokens_per_block",
 }

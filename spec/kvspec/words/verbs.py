@@ -38,6 +38,8 @@ USUAL: Mapping[str, str] = {
     "blocks": "Numbers of blocks, from 0.",
     "tokens": "Tokens, whole numbers from 0.",
     "priority": "Eviction priority of its pages: lower ones go first; 35 if left out.",
+    "key": "Key of all its tokens, such as a salt or an adapter: under another key they are other tokens; none if left out.",
+    "spans": "Parts of the tokens that have a key of their own, such as an image: from start up to end.",
     "capacity": "How many tokens its blocks must hold; kept if left out.",
     "history": "Tokens of history, at most the capacity; kept if left out.",
     "layer": "Name of the layer.",
@@ -55,7 +57,7 @@ VERBS: Mapping[str, Verb] = {
         "How many tokens were matched in the prefix tree.",
         {
             "logic_error": "the name is in use",
-            "invalid_argument": "a prompt_length that is negative or no multiple of tokens_per_block",
+            "invalid_argument": "a prompt_length that is negative or no multiple of tokens_per_block, a bad key or span",
         },
         "create: {request: chat, tokens: [0, 1, 2, 3]}",
         {
@@ -92,7 +94,7 @@ VERBS: Mapping[str, Verb] = {
     "commit": Verb(
         "",
         {
-            "invalid_argument": "more tokens than the capacity, or a negative token",
+            "invalid_argument": "more tokens than the capacity, a negative token, or a bad key",
             "out_of_pages": "no slot for a block: earlier blocks stay in the tree",
             "logic_error": "the request is not active, has ended its commits, or has several beams",
             "copy_failed": "a copy was refused: earlier blocks stay in the tree",
@@ -100,6 +102,7 @@ VERBS: Mapping[str, Verb] = {
         "commit: {request: chat, tokens: [0, 1, 2, 3]}",
         {
             "tokens": "Tokens to append to the committed ones.",
+            "key": "Key of these tokens, such as an image, beside that of the request; none if left out.",
             "end": "Whether this is the last commit: a partial block enters the tree too, and nothing grows afterwards.",
         },
     ),
@@ -178,9 +181,13 @@ VERBS: Mapping[str, Verb] = {
     ),
     "seed_prefix": Verb(
         "",
-        {"out_of_pages": "no room can be made", "invalid_argument": "a level that the manager does not have"},
+        {
+            "out_of_pages": "no room can be made",
+            "invalid_argument": "a level that the manager does not have, a bad key or span",
+        },
         "seed_prefix: {tokens: [0, 1, 2, 3], level: gpu}",
         {
+            "key": "Key of all the tokens: requests with the same key find them; none if left out.",
             "tokens": "Tokens from the root; a remainder is a partial block.",
             "level": "Level for the pages that are missing.",
             "groups": "Layer groups that get pages; all if left out.",
@@ -352,6 +359,13 @@ SCHEDULED: Mapping[str, str] = {
     "accept": "The connector's answer; with false the request is refused in this iteration.",
 }
 """The keys of a request of `iterate`."""
+
+SPAN: Mapping[str, str] = {
+    "start": "Its first token, counted from 0.",
+    "end": "The token behind its last.",
+    "key": "The key of these tokens.",
+}
+"""The keys of a span of tokens."""
 
 
 def argument(verb: str, name: str) -> str:

@@ -15,6 +15,7 @@ from kvspec.harness.naming import Index
 from kvspec.harness.timeline.reasons import why_here
 from kvspec.harness.timeline.wording import base_name, folded, shown_name, shown_names
 from kvspec.observation import BatchView, Observation, PageRef, PageView, RequestView, SnapshotView
+from kvspec.tokens import Token
 
 Plain: TypeAlias = int | str | None
 Key: TypeAlias = tuple[str | int, ...]
@@ -103,7 +104,7 @@ class Numbers:
         """No page yet."""
         self.last = 0
         self.of: dict[int, int] = {}
-        self.blocks: dict[tuple[int, ...], int] = {}
+        self.blocks: dict[tuple[Token, ...], int] = {}
 
     def update(self, before: Index | None, now: Index) -> dict[int, int]:
         """The number of each page of ``now``, by its index there."""

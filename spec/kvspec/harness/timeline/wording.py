@@ -9,6 +9,7 @@ from kvspec.harness.compare import text
 from kvspec.observation import PageView
 from kvspec.ops import Operation
 from kvspec.system import Outcome
+from kvspec.tokens import Token
 
 MAX_RUNS = 6
 """Up to so many runs of numbers are written; of more, the first and the last."""
@@ -36,7 +37,7 @@ def shown_names(pages: Iterable[PageView]) -> list[str]:
 
 
 @lru_cache(maxsize=1 << 14)
-def folded(numbers: tuple[int, ...], what: str = "tokens") -> str:
+def folded(numbers: tuple[Token, ...], what: str = "tokens") -> str:
     """Numbers as ``[0..511]``, ``[0..3, 9]``; what does not fold is cut in the middle, with how many there are of ``what``."""
     parts = list(map(str, numbers)) if len(numbers) <= SHORT and what == "tokens" else list(_runs(numbers))
     if len(parts) > MAX_RUNS:
@@ -44,7 +45,7 @@ def folded(numbers: tuple[int, ...], what: str = "tokens") -> str:
     return f"[{', '.join(parts)}]"
 
 
-def _runs(numbers: Sequence[int]) -> Iterator[str]:
+def _runs(numbers: Sequence[Token]) -> Iterator[str]:
     start = 0
     for index in range(1, len(numbers) + 1):
         if index < len(numbers) and numbers[index] == numbers[index - 1] + 1:
