@@ -53,7 +53,7 @@ class Bench:
                 info.level,
                 info.slot,
                 info.status,
-                info.tokens,
+                info.text,
                 len(info.owners),
                 len(info.refs),
                 manager.payload_now(info.page),

@@ -7,6 +7,7 @@ import pytest
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import CopyFailed, LogicError, OutOfPages
 from kvgpu.requests.request import Request
+from kvgpu.storage.texts import Text
 from tests.kvgpu.build import Bench, bench, configuration, layer, payload
 
 
@@ -89,7 +90,7 @@ def test_a_dropped_page_whose_slot_was_overwritten_comes_back_with_its_payload()
         manager.resume(request)
     made.device.settle()
     assert made.state() == before
-    assert manager.tree_blocks() == [(1, 2, 3, 4)]
+    assert manager.tree_blocks() == [Text((1, 2, 3, 4))]
     assert made.device.faults() == ()
     assert manager.resume(request)
     assert [shown(made, request, group, 0) for group in range(2)] == [payload(manager, "r", group, 0) for group in range(2)]

@@ -14,6 +14,7 @@ from kvgpu.storage.fences import EMPTY, FenceTable, Point
 from kvgpu.storage.pages import PageTable
 from kvgpu.storage.pools import SlotPool
 from kvgpu.storage.prefix_tree import PrefixTree
+from kvgpu.storage.texts import Text
 from tests.kvgpu.build import configuration, layer
 
 
@@ -156,16 +157,16 @@ def test_page_numbers_are_used_again_and_serials_are_not() -> None:
 
 def test_a_match_takes_whole_blocks_then_the_child_with_the_longest_common_beginning() -> None:
     tree = PrefixTree(2, 1)
-    root = tree.insert(tree.root, (0, 1))
-    short, full, other = tree.insert(root, (2,)), tree.insert(root, (2, 3)), tree.insert(root, (2, 4))
-    match = tree.match([0, 1, 2, 5])
+    root = tree.insert(tree.root, Text((0, 1)))
+    short, full, other = tree.insert(root, Text((2,))), tree.insert(root, Text((2, 3))), tree.insert(root, Text((2, 4)))
+    match = tree.match(Text((0, 1, 2, 5)))
     assert (match.whole, match.partial, match.common) == ([root], full, 1)
-    assert tree.match([0, 1, 2, 4, 9]).whole == [root, other]
-    assert tree.match([0, 1, 5]).common == 0
+    assert tree.match(Text((0, 1, 2, 4, 9))).whole == [root, other]
+    assert tree.match(Text((0, 1, 5))).common == 0
     tree.detach(full)
     tree.detach(other)
-    assert tree.match([0, 1, 2, 5]).partial is short
-    assert [node.prefix() for node in tree.walk()] == [(0, 1), (0, 1, 2)]
+    assert tree.match(Text((0, 1, 2, 5))).partial is short
+    assert [node.prefix() for node in tree.walk()] == [Text((0, 1)), Text((0, 1, 2))]
 
 
 def test_a_stream_is_asked_once_where_its_work_is_held_up() -> None:
