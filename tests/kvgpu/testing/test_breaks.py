@@ -103,14 +103,21 @@ def test_every_site_in_the_source_is_seen_or_has_a_reason() -> None:
 
 
 def _told_apart() -> set[str]:
-    """What tells waits apart that take the sites of what they wait for."""
-    found = set()
+    """What tells waits apart that take the sites of what they wait for: texts, or constants of the package."""
+    found: set[str] = set()
+    constants: dict[str, str] = {}
+    names: set[str] = set()
     for path in PACKAGE.rglob("*.py"):
         if path.parent.name != "testing":
-            calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-            named = [word.value for call in calls for word in call.keywords if word.arg == "where"]
-            found |= {value.value for value in named if isinstance(value, ast.Constant)}
-    return found
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+                        constants[name] = text
+                    case ast.keyword(arg="where", value=ast.Constant(value=str(text))):
+                        found.add(text)
+                    case ast.keyword(arg="where", value=ast.Name(id=name)):
+                        names.add(name)
+    return found | {constants[name] for name in names if name in constants}
 
 
 def test_every_wait_without_a_name_of_its_own_is_a_break() -> None:
