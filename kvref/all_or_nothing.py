@@ -20,7 +20,7 @@ Acting = Callable[[State], State]
 
 
 def attempt(base: State, acting: Acting) -> State:
-    """Carry out the acting part, all or nothing; R4.8 if a copy is refused (`copy_failed`). Raises `NoRoom`."""
+    """Carry out the acting part, all or nothing; R4.8, R14.11 if a copy is refused (`copy_failed`). Raises `NoRoom`."""
     try:
         return acting(start(base))
     except Refused as refused:

@@ -8,17 +8,20 @@ from kvref.all_or_nothing import must_fit
 from kvref.eviction import act
 from kvref.failure import invalid, logic
 from kvref.growth import check_ended, check_values, resized
+from kvref.locations import backing, redirect
 from kvref.lookup import live, need_active, need_key, need_tokens
 from kvref.maps import Map
-from kvref.offload import Offload, bring_up, lock_level, offload, offload_of, plan_offload
-from kvref.pages import behind, follow, let_go, let_go_stale, renew
+from kvref.needs import bring, needs_of
+from kvref.offload import Offload, offload, offload_of, plan_offload
+from kvref.pages import behind, delete, follow, let_go, let_go_stale, renew
 from kvref.policies.dedupe import rebases
 from kvref.policies.partial_blocks import enters
 from kvref.policies.room import plan_after
-from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_request, stale
+from kvref.state import Key, Page, Request, State, can_commit, mark_newer, put_page, put_request, stale
 from kvref.tree import add_node, child, children, enter, page_at
 from kvref.values import replace
 from kvspec import ops
+from kvspec.config import Level
 from kvspec.tokens import Token, keyed
 
 
@@ -79,28 +82,43 @@ def commit_block(state: State, name: str, block: int, tokens: tuple[Token, ...])
 
 
 def rebase(state: State, r: Request, theirs: dict[Key, Page]) -> State:
-    """R3.9: give up own pages and lock the tree's under R3.2; offload those that are eligible. Raises `NoRoom`, `Refused`.
+    """R3.9: give up own pages, or R14.7 make them the tree's, and lock these under R3.2; offload those that are eligible.
+
+    Raises `NoRoom`, `Refused`.
 
     The own pages count as given up (R3.14). The path's blocks are pinned, like the pages that are about to be locked.
     """
     before = state
-    state = let_go(state, r, [k for k in theirs if k in r.pages])
+    state = let_go(state, r, [k for k in theirs if k in r.pages and not state.layout.copied(k[0])])
+    for key, page in theirs.items():
+        state = join_page(state, state.requests[r.name], key, page) if state.layout.copied(key[0]) else state
     r = state.requests[r.name]
-    wanted = {k: p for k, p in theirs.items() if not stale(state, r, k)}
-    targets = [(p, lock_level(state, r, p, r.decoding)) for p in wanted.values()]
-    moves = [(p, to) for p, to in targets if p.level is not to]
+    wanted = {k: state.pages[r.pages.get(k, p.id)] for k, p in theirs.items() if not stale(state, r, k)}
     locked = replace(r, pages=Map({**r.pages, **{k: p.id for k, p in wanted.items()}}))
+    needs = needs_of(state, r, wanted, r.decoding)
     eligible = offload_of(put_request(state, locked), locked, None).must
     work = Offload(tuple(p for p in eligible if p.key in wanted))  # no older deferred pages: history does not grow here
     own = [state.pages[pid] for key, pid in r.pages.items() if key[1] == len(r.path)]
-    pinned = [*own, *theirs.values(), *(p for p in state.pages.values() if p.node in r.path)]
-    plan, chosen = plan_offload(
-        state, plan_after(before, state, pinned), work, [state.layout.pool_group(to, p.group) for p, to in moves]
-    )
-    state = bring_up(act(state, plan), moves)
-    state = put_request(state, locked)
-    after = behind(state.pages[p.id] for p in wanted.values())
+    pinned = [*own, *needs.pinned, *theirs.values(), *(p for p in state.pages.values() if p.node in r.path)]
+    plan, chosen = plan_offload(state, plan_after(before, state, pinned), work, needs.pools(state))
+    state = bring(act(state, plan), r, needs)
+    pages = {**{k: p.id for k, p in wanted.items()}, **{k: state.requests[r.name].pages[k] for k in needs.fills}}
+    state = put_request(state, replace(r, pages=Map({**r.pages, **pages})))
+    after = behind(state.pages[pid] for pid in pages.values())
     return follow(offload(state, chosen), r.stream, after)  # R7.9: neither waits for the other
+
+
+def join_page(state: State, r: Request, key: Key, theirs: Page) -> State:
+    """R14.7: the request's own page becomes its copy of the tree's page, or the backing, or is released where there is one."""
+    page, old = state.pages[r.pages[key]], backing(state, theirs)
+    if page.level is not Level.GPU and old is not None and old.level is Level.HOST:
+        return let_go(state, r, [key])
+    assert theirs.node is not None  # it is a page of the tree
+    state = enter(state, r, page, theirs.node)
+    state = put_page(state, replace(state.pages[page.id], identity=theirs.identity, entered=theirs.entered))
+    if old is not None and (page.level is not Level.GPU or old.level is Level.GPU):
+        state = redirect(delete(state, old), old)  # R14.1: one backing, and none on the GPU while an active request uses the page
+    return redirect(state, theirs)
 
 
 def finish(state: State, r: Request, *, enter_rest: bool) -> State:

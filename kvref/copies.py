@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from kvref.failure import Refused
 from kvref.layout import PoolGroup
+from kvref.locations import backing, redirect
 from kvref.order import NOTHING, Work, join
-from kvref.pages import fence_slots, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
+from kvref.pages import delete, fence_slots, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
 from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, pool_group_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from kvref.values import replace
@@ -92,10 +93,17 @@ def move(state: State, moves: Moves) -> State:
 
 
 def relocate(state: State, page: Page, level: Level, slot: int, work: Work) -> State:
-    """R2.4: a page is elsewhere now, for all its owners; counted (R13.1) and, if committed, an event (R13.3)."""
+    """R2.4: a page is elsewhere now, for all its owners; counted (R13.1) and, if committed, an event (R13.3).
+
+    R14.6, R14.8: a copy that leaves the GPU is the backing from then on, instead of one on the disk.
+    """
     state, serial = fresh(state)
-    state = put_page(state, replace(page, level=level, slot=slot, ready=work, move=serial, reads=NOTHING, fence=NOTHING))
+    old = backing(state, page) if page.copy_of is not None else None
+    moved = replace(page, level=level, slot=slot, ready=work, move=serial, reads=NOTHING, fence=NOTHING, copy_of=None)
+    state = put_page(state, moved)
     state = free_slot(state, pool_group_of(state, page), page.slot, work)
+    if page.copy_of is not None:
+        state = redirect(state, moved) if old is None else redirect(delete(state, old), old)
     state = count_copy(state, page.group, direction(page.level, level))
     if page.node is not None:
         name = state.layout.groups[page.group].name
@@ -113,36 +121,53 @@ def count_copy(state: State, group: int, kind: Direction | None) -> State:
     )
 
 
-def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]]) -> State:
+def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]], fills: Container[Key] = ()) -> State:
     """R3.4, R1.3: give a request private GPU pages with the payloads of matched pages, wherever these are.
+
+    ``fills``: the blocks that get a copy of a committed page (R14.4); the others get a page that is not committed.
+    """
+    state, made = copy_out(state, copies, Level.GPU)
+    for source, key, slot, work in made:
+        state, pid = fresh(state)
+        private = Page(pid, *key, Level.GPU, slot, r.priority, now(state), work, pid, content=source.content, written=True)
+        if key in fills:
+            private = replace(private, node=source.node, identity=source.identity, copy_of=r.name, entered=source.entered)
+        state = put_page(state, private)
+        r = state.requests[r.name]
+        state = put_request(state, replace(r, pages=r.pages.set(key, pid)))
+        state = free_unkept(state, state.pages[source.id])  # R10.3: its tree block may be gone
+        state = count_copy(state, key[0], direction(source.level, Level.GPU))
+    return state
+
+
+def copy_out(state: State, copies: list[tuple[Page, Key]], level: Level) -> tuple[State, list[tuple[Page, Key, int, Work]]]:
+    """Copy pages to slots of a level: by source, for which block, the slot and the work. The sources stay where they are.
 
     R7.1: a submission like any other; it disturbs no owner, and the source's slot is not reused before it has run.
     """
-    pairs = sorted({(state.layout.pool_group(Level.GPU, p.group), pool_group_of(state, p)) for p, _ in copies})
+    pairs = sorted({(state.layout.pool_group(level, p.group), pool_group_of(state, p)) for p, _ in copies})
     reserved: list[tuple[list[tuple[Page, Key]], list[tuple[PoolGroup, Slot]]]] = []
-    for dest, source in pairs:
+    for dest, origin in pairs:
         chosen = [
-            (p, k) for p, k in copies if state.layout.pool_group(Level.GPU, p.group) == dest and pool_group_of(state, p) == source
+            (p, k) for p, k in copies if state.layout.pool_group(level, p.group) == dest and pool_group_of(state, p) == origin
         ]
         state, slots = reserve(state, [dest] * len(chosen))
         reserved.append((chosen, slots))
+    made: list[tuple[Page, Key, int, Work]] = []
     for chosen, slots in reserved:
-        work = join(*(before_copy(state, p) for p, _ in chosen), *(slot.fence for _, slot in slots))
-        kind = direction(chosen[0][0].level, Level.GPU)
+        work = join(*(before_reading(state, p) for p, _ in chosen), *(slot.fence for _, slot in slots))
+        kind = direction(chosen[0][0].level, level)
         state = submit(state, work, [p for p, _ in chosen], [(pool, slot.number) for pool, slot in slots], kind)
-        for (source_page, key), (_, slot) in zip(chosen, slots, strict=True):
-            page = state.pages[source_page.id]
+        for (source, key), (_, slot) in zip(chosen, slots, strict=True):
+            page = state.pages[source.id]
             state = put_page(state, replace(page, fence=join(page.fence, work)))
-            state, pid = fresh(state)
-            private = Page(
-                pid, *key, Level.GPU, slot.number, r.priority, now(state), work, pid, content=page.content, written=True
-            )
-            state = put_page(state, private)
-            r = state.requests[r.name]
-            state = put_request(state, replace(r, pages=r.pages.set(key, pid)))
-            state = free_unkept(state, state.pages[source_page.id])  # R10.3: its tree block may be gone
-            state = count_copy(state, key[0], kind)
-    return state
+            made.append((page, key, slot.number, work))
+    return state, made
+
+
+def before_reading(state: State, page: Page) -> Work:
+    """R7.1: what a copy out of a page that stays runs after. R14.12: of a page with copies, its readiness alone."""
+    return before_copy(state, page) if page.identity is None else page.ready
 
 
 def start(state: State) -> State:

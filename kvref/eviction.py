@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from kvref.copies import move
 from kvref.failure import NoRoom
 from kvref.layout import PoolGroup
+from kvref.locations import locations
 from kvref.maps import Map
+from kvref.pages import give_up
 from kvref.policies.evict_unit import with_it
 from kvref.policies.held import may_leave
-from kvref.state import Page, Request, State, locked, pool_group_of, status
+from kvref.state import Page, Request, State, locked, locked_backings, pool_group_of, status
 from kvref.tree import doomed, drop, kept_for
 from kvref.values import memoised, replace
 from kvref.why import Shortage, TooFew
@@ -53,7 +55,7 @@ def evictable(state: State, pool: PoolGroup) -> list[Page]:
 @memoised
 def queues(state: State) -> dict[PoolGroup, list[Page]]:
     """R10.2: the evictable pages of each pool group that has some, in order."""
-    owned = locked(state)
+    owned = locked(state).keys() | locked_backings(state)
     found: dict[PoolGroup, list[Page]] = {}
     for p in state.pages.values():
         if p.id not in owned and may_leave(state, p):
@@ -90,6 +92,9 @@ def leave(state: State, plan: Plan, page: Page) -> Plan | None:
     if page.id in plan.pinned or page.id in plan.at or page.id in plan.dropped:
         return None  # about to be used, or evicted by this operation already
     pool = pool_group_of(state, page)
+    if page.copy_of is not None and spare(state, plan, page):
+        free = plan.free.set(pool, plan.free[pool] + 1)
+        return replace(plan, free=free, dropped=plan.dropped | {page.id}, leaving=(*plan.leaving, (page.id, None)))
     if len(state.layout.levels) > page.level + 1:
         level = Level(page.level + 1)
         below = state.layout.pool_group(level, page.group)
@@ -108,6 +113,11 @@ def leave(state: State, plan: Plan, page: Page) -> Plan | None:
         where = plan.at.get(p.id, pool_group_of(state, p))
         free = free.set(where, free[where] + 1)
     return replace(plan, free=free, dropped=plan.dropped | {p.id for p in pages}, leaving=(*plan.leaving, (page.id, None)))
+
+
+def spare(state: State, plan: Plan, page: Page) -> bool:
+    """R14.8: whether a copy leaves by being freed: its page has a backing, or has one when the plan is carried out."""
+    return any(p.id != page.id and (p.backing or p.id in plan.at) for p in locations(state, page))
 
 
 def reserve_all(state: State, plan: Plan, pools: Iterable[PoolGroup]) -> Plan:
@@ -149,7 +159,9 @@ def act(state: State, plan: Plan) -> State:
 def drop_all(state: State, pids: Iterable[int]) -> State:
     """Drop pages, one after the other, but for those that have gone with another."""
     for pid in pids:
-        state = drop(state, state.pages[pid]) if pid in state.pages else state
+        if pid in state.pages:
+            page = state.pages[pid]
+            state = drop(state, page) if page.copy_of is None else give_up(state, page)  # R14.8
     return state
 
 

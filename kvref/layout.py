@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig
+from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig, Ownership
 from kvspec.policies import Policies
 
 PoolGroup = tuple[Level, int]
@@ -45,13 +45,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything derived from a `ManagerConfig`. ``slots``: by level, then by pool group (R1.2). ``policies``: R16.1."""
+    """Everything derived from a `ManagerConfig`. ``slots``: by level, then by pool group (R1.2). ``policies``: R16.1.
+
+    ``private``: whether requests have copies of their own on the GPU (section 14).
+    """
 
     tpb: int
     max_util: float
     groups: tuple[Group, ...]
     slots: tuple[tuple[int, ...], ...]
     policies: Policies
+    private: bool = False
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -96,6 +100,10 @@ class Layout:
         """Whether a block is complete history (R4.1)."""
         return block < history // self.tpb
 
+    def copied(self, group: int) -> bool:
+        """R14.1: whether a committed page of a group has a backing and copies, and not one location."""
+        return self.private and self.groups[group].sparse
+
     def buffer(self, layer: str, role: str | None = None) -> tuple[Group, Buffer] | None:
         """R1.7: a buffer by layer and role, the layer's first where no role is named; ``None`` if there is no such buffer."""
         for g in self.groups:
@@ -139,7 +147,8 @@ def layout(config: ManagerConfig) -> Layout:
         )
         for g in groups
     )
-    return Layout(config.tokens_per_block, config.max_util_for_resume, complete, tuple(slots), config.policy)
+    private = config.ownership is Ownership.PRIVATE
+    return Layout(config.tokens_per_block, config.max_util_for_resume, complete, tuple(slots), config.policy, private)
 
 
 def _group(index: int, tpb: int, layers: list[LayerConfig]) -> Group:

@@ -6,12 +6,29 @@ from operator import is_
 
 from kvref.batch import dirty_rows
 from kvref.eviction import evictable
+from kvref.locations import locations
 from kvref.maps import Map
 from kvref.order import Stream, Work, observed, pending
 from kvref.queries import since_reset
-from kvref.state import Batch, Key, Node, Page, Read, Request, Snapshot, State, Upload, batch_of, kept, locked, snapshot
+from kvref.state import (
+    Batch,
+    Key,
+    Node,
+    Page,
+    Read,
+    Request,
+    Snapshot,
+    State,
+    Upload,
+    batch_of,
+    kept,
+    locked,
+    snapshot,
+    status,
+)
 from kvref.tree import prefix
 from kvref.values import memo_of, memoised
+from kvspec.config import Level
 from kvspec.observation import (
     BatchView,
     Observation,
@@ -133,16 +150,29 @@ def page_views(state: State) -> tuple[PageView, ...]:
 def page_view(state: State, page: Page, keep: list[tuple[str, Key]], owned: list[Request], ready: Order) -> PageView:
     """A page, with all who keep it, as which block, and who has it locked."""
     memo = memo_of(page)
-    shown = (keep, [r.name for r in owned], ready)
+    names = [r.name for r in owned]
+    # R2.2; R14.8: a backing is locked and held by all that refer to its page
+    kind = (
+        status(state, page) if page.backing else PageStatus.LOCKED if names else PageStatus.HELD if keep else PageStatus.DROPPABLE
+    )
+    others = frozenset((p.level, p.slot) for p in locations(state, page) if p.id != page.id)
+    shown = (keep, names, ready, kind, others)
     if memo.get(page_view, (None,))[0] != shown:
         memo[page_view] = shown, _page_view(state, page, *shown)
     found: PageView = memo[page_view][1]
     return found
 
 
-def _page_view(state: State, page: Page, keep: list[tuple[str, Key]], names: list[str], ready: Order) -> PageView:
+def _page_view(
+    state: State,
+    page: Page,
+    keep: list[tuple[str, Key]],
+    names: list[str],
+    ready: Order,
+    kind: PageStatus,
+    others: frozenset[tuple[Level, int]],
+) -> PageView:
     group = state.layout.groups[page.group].name
-    status = PageStatus.LOCKED if names else PageStatus.HELD if keep else PageStatus.DROPPABLE  # R2.2
     return PageView(
         group=group,
         block=page.block,
@@ -151,10 +181,12 @@ def _page_view(state: State, page: Page, keep: list[tuple[str, Key]], names: lis
         tokens=None if page.node is None else prefix(state, page.node),
         level=page.level,
         slot=page.slot,
-        status=status,
+        status=kind,
         owners=frozenset(names),
         ready=ready,
         payload=page.content,
+        copy_of=page.copy_of,
+        others=others,
     )
 
 

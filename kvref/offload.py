@@ -1,4 +1,4 @@
-"""Offload and deferral (section 4), and where a use brings pages (R3.2, R3.3, R3.11, section 5)."""
+"""Offload and deferral (section 4, R14.6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from kvref.copies import move
 from kvref.eviction import Plan, act, new_plan, reserve_all, reserve_room
 from kvref.layout import PoolGroup
+from kvref.locations import attaches
+from kvref.pages import give_up, unlock
 from kvref.state import Page, Request, State, locks, mapped, owners
+from kvref.tree import count
 from kvspec.config import Level
 
 
@@ -58,10 +61,10 @@ def plan_offload(state: State, plan: Plan, work: Offload, pools: Iterable[PoolGr
 
     Returns the plan and the pages to move, all in one submission a pair of pool groups (R4.5).
     """
-    plan = reserve_all(state, plan, (*pools, *(host(state, p) for p in work.must)))
+    plan = reserve_all(state, plan, (*pools, *(host(state, p) for p in work.must if not attaches(state, p))))
     chosen = list(work.must)
     for page in work.may:
-        roomy = reserve_room(state, plan, host(state, page))
+        roomy = plan if attaches(state, page) else reserve_room(state, plan, host(state, page))
         if roomy is not None:
             plan = roomy
             chosen.append(page)
@@ -69,9 +72,21 @@ def plan_offload(state: State, plan: Plan, work: Offload, pools: Iterable[PoolGr
 
 
 def offload(state: State, pages: Iterable[Page]) -> State:
-    """R4.6: move pages to the host, for all their owners. Raises `Refused`."""
-    moves = [(p, Level.HOST) for p in pages]
-    return move(state, moves) if moves else state
+    """R4.6: move pages to the host, for all owners; R14.6: or attach, where the host has the page. Raises `Refused`."""
+    pages = list(pages)
+    moves = [(p, Level.HOST) for p in pages if not attaches(state, p)]
+    attached = [p for p in pages if attaches(state, p)]
+    state = move(state, moves) if moves else state
+    for page in attached:
+        state = attach(state, page)
+    return state
+
+
+def attach(state: State, page: Page) -> State:
+    """R14.6: the request of a copy maps the backing on the host; its copy is released (R7.4), nothing is transferred."""
+    assert page.copy_of is not None
+    state = give_up(unlock(state, state.requests[page.copy_of], page), page)
+    return count(state, page.group, attach_pages=1)
 
 
 def move_history(state: State, r: Request, must: Iterable[int] | None) -> State:
@@ -80,18 +95,3 @@ def move_history(state: State, r: Request, must: Iterable[int] | None) -> State:
     """
     plan, chosen = plan_offload(state, new_plan(state, mapped(state, r).values()), offload_of(state, r, must))
     return offload(act(state, plan), chosen)
-
-
-def lock_level(state: State, r: Request, page: Page, decoding: bool) -> Level:
-    """R3.2: where a request has a page locked: level 0; in decode, sparse complete history where it is, on level 1 at most."""
-    if decoding and state.layout.groups[page.group].sparse and state.layout.complete(page.block, r.history):
-        return min(page.level, Level.HOST)
-    return Level.GPU
-
-
-def bring_up(state: State, moves: list[tuple[Page, Level]]) -> State:
-    """R3.3, R5.1, R5.2: bring pages up, a sparse one for all its owners (promotion), any other by a plain move. Raises `Refused`.
-
-    R5.3 and R5.4 follow: for decoding owners the page is eligible at level 0, so deferred, and their counts stop before it.
-    """
-    return move(state, moves) if moves else state

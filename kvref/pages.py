@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 
 from kvref.layout import PoolGroup
+from kvref.locations import locations, redirect
 from kvref.order import NOTHING, Work, join, pending
 from kvref.policies.recency import renewed
 from kvref.state import (
@@ -16,13 +17,13 @@ from kvref.state import (
     can_commit,
     fresh,
     in_order,
-    keepers,
     pool_group_of,
     put_page,
     put_pages,
     put_request,
     stale,
     stale_pages,
+    users,
 )
 from kvref.values import replace
 from kvspec.config import Level
@@ -126,6 +127,8 @@ def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:
     """Release pages of a request (R7.4), by group, beam row and block (R7.2); those that nothing else keeps are freed."""
     r, keys = state.requests[r.name], sorted(keys, key=lambda k: (k[0], k[2], k[1]))
     numbers = [r.pages[key] for key in keys]
+    if any(state.pages[pid].identity is not None for pid in numbers):
+        return let_go_one_by_one(state, r, keys)
     state = unlock(state, r, *(state.pages[pid] for pid in numbers))
     state = put_request(state, replace(r, pages=r.pages.without(*keys))) if keys else state
     return free_unkept(state, *(state.pages[pid] for pid in numbers))
@@ -133,7 +136,33 @@ def let_go(state: State, r: Request, keys: Iterable[Key]) -> State:
 
 def free_unkept(state: State, *pages: Page) -> State:
     """R2.2: free those pages that neither a request nor the tree keeps."""
-    return delete(state, *(page for page in pages if page.node is None and not keepers(state, page)))
+    return delete(state, *(page for page in pages if page.node is None and not users(state, page)))
+
+
+def let_go_one_by_one(state: State, r: Request, keys: Iterable[Key]) -> State:
+    """The same where some of the pages have copies (R14.8): what is freed may leave another location as the backing."""
+    for key in keys:
+        r = state.requests[r.name]
+        page = state.pages[r.pages[key]]
+        state = put_request(state, replace(r, pages=r.pages.without(key)))
+        if page.copy_of in (None, r.name):  # R14.2: to the copy of another it only referred
+            state = release(unlock(state, r, page), page)
+    return state
+
+
+def release(state: State, page: Page) -> State:
+    """A page that a request has let go of. R14.8: a copy is given up, and is the backing if the page has no other location."""
+    if page.copy_of is not None:
+        state = give_up(state, page)
+    return free_unkept(state, *locations(state, page))
+
+
+def give_up(state: State, page: Page) -> State:
+    """R14.8: free a copy, or make it the backing if the page has no other location."""
+    page = state.pages[page.id]
+    if len(locations(state, page)) == 1:
+        return put_page(state, replace(page, copy_of=None))
+    return redirect(delete(state, page), page)
 
 
 def let_go_stale(state: State, r: Request) -> State:

@@ -54,7 +54,9 @@ def seed(state: State, op: ops.SeedPrefix, level: Level, groups: tuple[int, ...]
     for block, group in missing:
         state, page, fence = new_page(state, (group, block, 0), level, op.priority)
         content = seed_content(prefix(state, way[block]), state.layout.groups[group].name, block)
-        state = put_page(state, replace(page, content=content, written=True, node=way[block], entered=page.id))
+        identity = page.id if state.layout.copied(group) else None  # R14.1: a seeded page is a backing
+        seeded = replace(page, content=content, written=True, node=way[block], entered=page.id, identity=identity)
+        state = put_page(state, seeded)
         made.setdefault(state.layout.pool_group(level, group), []).append((page.id, fence))
     for pages in made.values():
         # R7.2: the next use of the slots is the write of the payloads, which makes the pages ready, all of a pool group at once.

@@ -89,6 +89,7 @@ def since_reset(state: State) -> Counters:
             now.onboard_bytes - then.onboard_bytes,
             now.copy_pages - then.copy_pages,
             now.drop_pages - then.drop_pages,
+            now.attach_pages - then.attach_pages,
         )
         for name, now in state.counters.groups.items()
         for then in (state.reset.groups[name],)

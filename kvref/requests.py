@@ -11,7 +11,8 @@ from kvref.eviction import act, make_room, new_plan, use
 from kvref.failure import NoRoom, invalid, logic, out_of_range
 from kvref.lookup import any_request, live, need_key, need_level, need_spans, need_stream, need_tokens, only_group
 from kvref.maps import Map
-from kvref.offload import bring_up, lock_level, offload, offload_of, plan_offload
+from kvref.needs import adopt, bring, cold, needs_of
+from kvref.offload import offload, offload_of, plan_offload
 from kvref.order import Work
 from kvref.pages import behind, follow, let_go, new_page
 from kvref.policies.copy_at import by_create
@@ -127,17 +128,16 @@ def activate(state: State, r: Request, decode: bool, *, again: bool) -> State:
     for used, slots in use(state, r):
         if used / slots > state.layout.max_util:
             raise NoRoom(InUse(used, slots, state.layout.max_util))  # R3.5
+    state = adopt(state, r, {k: p for k, p in mapped(state, r).items() if not unfinished(state, r, k)})
     held = mapped(state, r)
-    copies = [(p, k) for k, p in held.items() if unfinished(state, r, k)]
+    matched = [k for k in held if unfinished(state, r, k)]
     states = [(g.index, 0, 0) for g in state.layout.groups if g.ssm and (g.index, 0, 0) not in held]  # R1.3: fresh
-    targets = [(p, lock_level(state, r, p, decode)) for k, p in held.items() if not unfinished(state, r, k)]
-    moves = [(p, to) for p, to in targets if p.level is not to]
+    needs = needs_of(state, r, held, decode, matched=matched)
     # R4.2: the request that is entering decode counts as decoding.
     locked = replace(r, status=RequestStatus.ACTIVE, phase=Phase.DECODE if decode else r.phase, resumed=True)
     work = offload_of(put_request(state, locked), locked, () if r.decoding else None)
-    pools = [state.layout.pool_group(to, p.group) for p, to in moves]
-    pools += [state.layout.pool_group(Level.GPU, key[0]) for key in (*states, *(k for _, k in copies))]
-    plan, chosen = plan_offload(state, new_plan(state, held.values()), work, pools)
+    pools = [*(state.layout.pool_group(Level.GPU, key[0]) for key in states), *needs.pools(state)]
+    plan, chosen = plan_offload(state, new_plan(state, needs.pinned), work, pools)
 
     state = act(state, plan)
     after: list[Work] = []
@@ -146,8 +146,7 @@ def activate(state: State, r: Request, decode: bool, *, again: bool) -> State:
         r = state.requests[r.name]
         state = put_request(state, replace(r, pages=r.pages.set(key, page.id)))
         after.append(fence)
-    state = bring_up(state, moves)
-    state = copy_private(state, r, copies)
+    state = bring(state, r, needs)
     if again:  # R13.1: only of a request resumed before
         state = replace(state, counters=replace(state.counters, resumes=state.counters.resumes + 1))
     r = state.requests[r.name]
@@ -197,11 +196,15 @@ def prefetch(state: State, op: ops.Prefetch) -> tuple[State, bool]:
     need_level(state, level)
     if r.active:
         raise logic(f"request {r.name!r} is active: only a suspended one is prefetched")
-    held = mapped(state, r)
-    targets = [(p, max(level, lock_level(state, r, p, r.decoding))) for k, p in held.items() if not unfinished(state, r, k)]
-    moves = [(p, to) for p, to in targets if p.level > to]
-    pools = [state.layout.pool_group(to, p.group) for p, to in moves]
-    return fits(state, r.name, lambda s: bring_up(make_room(s, pools, held.values()), moves))
+    held = {k: p for k, p in mapped(state, r).items() if not unfinished(state, r, k)}
+
+    def acting(s: State) -> State:
+        if level is Level.GPU:
+            s = adopt(s, r, {k: p for k, p in held.items() if not cold(s, r, p, r.decoding)})
+        needs = needs_of(s, r, {k: s.pages[p.id] for k, p in held.items()}, r.decoding, level)
+        return bring(make_room(s, needs.pools(s), (*mapped(s, r).values(), *needs.pinned)), r, needs)
+
+    return fits(state, r.name, acting)
 
 
 def set_stream(state: State, op: ops.SetStream) -> tuple[State, None]:

@@ -30,6 +30,9 @@ class Page:
     ``fence``: what the next use of its slot runs after besides: recorded reads (R7.7), and all else (R7.1, R7.4, R4.8).
     ``written``: by anyone, or copied. ``node``: the tree block that it is committed to. ``since``: the step, and the part
     of it, in which it left LOCKED, or else was created (R10.2). ``entered``: lower if it entered the tree before another.
+
+    Of a page that has a backing and copies (R14.1) each is a `Page`. ``identity``: the same number for all of these, from the
+    commit on; None for a page with one location. ``copy_of``: the request whose copy it is; None: it is the backing.
     """
 
     id: int
@@ -48,6 +51,13 @@ class Page:
     written: bool = False
     node: int | None = None
     entered: int = 0
+    identity: int | None = None
+    copy_of: str | None = None
+
+    @property
+    def backing(self) -> bool:
+        """R14.1: whether it is the location that every request may refer to."""
+        return self.identity is not None and self.copy_of is None
 
     @property
     def key(self) -> Key:
@@ -348,7 +358,8 @@ def active(requests: Map[str, Request]) -> tuple[Request, ...]:
 
 def locks(state: State, r: Request, page: Page) -> bool:
     """Whether an active request has the page locked: every block that is not stale is (R2.2, R3.2, R3.7)."""
-    return r.active and r.pages.get(page.key) == page.id and not stale(state, r, page.key)
+    own = page.copy_of in (None, r.name)  # R14.2: nobody locks the copy of another
+    return r.active and own and r.pages.get(page.key) == page.id and not stale(state, r, page.key)
 
 
 def owners(state: State, page: Page) -> tuple[Request, ...]:
@@ -362,7 +373,7 @@ def locked(state: State) -> dict[int, list[Request]]:
     found: dict[int, list[Request]] = {}
     for r in active(state.requests):
         for key, pid in blocks_of(state, r).items():
-            if state.pages[pid].key == key:
+            if state.pages[pid].key == key and state.pages[pid].copy_of in (None, r.name):
                 found.setdefault(pid, []).append(r)
     return found
 
@@ -383,11 +394,34 @@ def keepers(state: State, page: Page) -> tuple[tuple[Request, Key], ...]:
     return tuple((r, k) for r in state.requests.values() for k in keys if r.pages.get(k) == page.id)
 
 
+def is_locked(state: State, page: Page) -> bool:
+    """R2.2: whether a page is LOCKED."""
+    return bool(owners(state, page)) or page.id in locked_backings(state)
+
+
 def status(state: State, page: Page) -> PageStatus:
     """R2.2: locked by an active request, or held by some request, or kept by the tree alone."""
-    if owners(state, page):
+    if page.id in locked(state) or page.id in locked_backings(state):
         return PageStatus.LOCKED
-    return PageStatus.HELD if keepers(state, page) else PageStatus.DROPPABLE
+    return PageStatus.HELD if users(state, page) else PageStatus.DROPPABLE
+
+
+@memoised
+def locked_backings(state: State) -> frozenset[int]:
+    """R14.8: the backings of the pages that an active request refers to, whether it maps them or has a copy."""
+    if not state.layout.private:
+        return frozenset()
+    pages = state.pages
+    used = {pages[pid].identity for r in active(state.requests) for pid in r.pages.values()}
+    return frozenset(p.id for p in pages.values() if p.backing and p.identity in used)
+
+
+def users(state: State, page: Page) -> tuple[Request, ...]:
+    """The requests that lock or hold a page; R14.8: of a backing, all that refer to its page."""
+    if not page.backing:
+        return tuple(r for r, _ in keepers(state, page))
+    mapped_by = ((r, state.pages.get(r.pages.get(page.key, -1))) for r in state.requests.values())
+    return tuple(r for r, at in mapped_by if at is not None and at.identity == page.identity)
 
 
 def eligible_count(state: State, r: Request, group: int, beam: int = 0) -> int:

@@ -16,7 +16,16 @@ from kvspec.system import Outcome, Setup, Turn
 class Reference:
     """The reference model as a `System` of the harness: it holds the current state, and nothing else."""
 
-    capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {"async", "capture", "disk", "beams", "ssm", "faults", "keys"}
+    capabilities: ClassVar[frozenset[str]] = frozenset(VERBS) | {
+        "async",
+        "capture",
+        "disk",
+        "beams",
+        "ssm",
+        "faults",
+        "keys",
+        "private",
+    }
 
     policies: ClassVar[Offer] = OFFERED
     """It follows those of its ``Setup`` (R16.1)."""

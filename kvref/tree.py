@@ -12,6 +12,7 @@ from kvref.policies.on_drop import alone
 from kvref.state import Key, Node, Page, Request, State, fresh, put_page, stale, status
 from kvref.values import memoised, replace
 from kvref.why import Shorter
+from kvspec.config import Level
 from kvspec.observation import PageStatus, Removed, Stored, TreeEvent
 from kvspec.tokens import Token
 
@@ -55,10 +56,14 @@ def page_at(state: State, node: int, group: int) -> Page | None:
 
 @memoised
 def in_tree(pages: Map[int, Page]) -> dict[tuple[int, int], Page]:
-    """The page of each tree block and group that has one; of several (policy ``dedupe``) the one that entered first."""
+    """The page of each tree block and group that has one; of several (policy ``dedupe``) the one that entered first.
+
+    R14.3: of several locations the backing, or else the oldest copy.
+    """
     found: dict[tuple[int, int], Page] = {}
     for p in pages.values():
-        if p.node is not None and ((first := found.get((p.node, p.group))) is None or p.entered < first.entered):
+        first = found.get((p.node, p.group)) if p.node is not None else None
+        if p.node is not None and (first is None or (p.entered, not p.backing) < (first.entered, not first.backing)):
             found[p.node, p.group] = p
     return found
 
@@ -177,9 +182,15 @@ def emit(state: State, event: TreeEvent) -> State:
 
 
 def enter(state: State, r: Request, page: Page, node: int) -> State:
-    """R2.1: a page turns committed where it is. R6.4: the work so far on the request's stream joins its readiness."""
+    """R2.1: a page turns committed where it is. R6.4: the work so far on the request's stream joins its readiness.
+
+    R14.7: on the GPU it is the request's copy from then on, on a colder level the backing.
+    """
     state, move = fresh(state)
-    return put_page(state, replace(page, node=node, ready=join(page.ready, last_work(state, r)), move=move, entered=move))
+    page = replace(page, node=node, ready=join(page.ready, last_work(state, r)), move=move, entered=move)
+    if state.layout.copied(page.group):
+        page = replace(page, identity=page.id, copy_of=r.name if page.level is Level.GPU else None)
+    return put_page(state, page)
 
 
 def doomed(state: State, page: Page, gone: frozenset[int] = frozenset()) -> tuple[tuple[int, ...], tuple[Page, ...]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvref.state import Page, State, kept
+from kvref.state import Page, State, kept, users
 
 
 def may_leave(state: State, page: Page) -> bool:
     """Whether a page that is not locked may leave: always (``evictable``), or only if no request keeps it (``pinned``)."""
-    return state.layout.policies.held == "evictable" or page.id not in kept(state)
+    return state.layout.policies.held == "evictable" or not (page.id in kept(state) or (page.backing and users(state, page)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvref.maps import Map
-from kvref.state import Key, Page, State, active, blocks_of, locks, needed, owners
+from kvref.state import Key, Page, State, active, blocks_of, is_locked, locked_backings, locks, needed
 
 
 def renewed(before: State, state: State) -> Iterator[Page]:
@@ -25,8 +25,11 @@ def _left(before: State, state: State) -> Iterator[Page]:
         still = has.items()
         for pid in [entry[1] for entry in had.items() if entry not in still] if has is not had else ():
             page = state.pages.get(pid)
-            if page is not None and locks(before, was, page) and not owners(state, page):
+            if page is not None and locks(before, was, page) and not is_locked(state, page):
                 yield page
+    for pid in sorted(locked_backings(before) - locked_backings(state)):  # R14.10: a copy and the backing each have their place
+        if pid in state.pages and not is_locked(state, state.pages[pid]):
+            yield state.pages[pid]
 
 
 def _used(before: State, state: State) -> Iterator[Page]:

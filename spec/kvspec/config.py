@@ -70,6 +70,13 @@ class LayerKind(StrEnum):
     SSM = "ssm"
 
 
+class Ownership(StrEnum):
+    """Who has a page of a sparse group on the GPU: all that share it together, or each a copy of its own (section 14)."""
+
+    SHARED = "shared"
+    PRIVATE = "private"
+
+
 class ConfigError(ValueError):
     """A configuration that the rules do not allow. ``path``: keys and list positions down to what is wrong."""
 
@@ -141,6 +148,7 @@ class ManagerConfig(Model):
     levels: tuple[LevelConfig, ...] = Field(min_length=1, strict=False)
     layers: tuple[LayerConfig, ...] = Field(min_length=1, strict=False)
     max_util_for_resume: float = Field(default=1.0, ge=0.0, le=1.0)
+    ownership: Ownership = Field(default=Ownership.SHARED, strict=False)
     policy: Policies = Policies()
 
     @model_validator(mode="after")

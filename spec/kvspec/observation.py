@@ -114,6 +114,10 @@ class PageView:
     tree block ends, ``None`` for a page outside the tree. ``payload``: the contents, by name or as bytes
     (pools in the order of R1.6); ``None``: never written. An implementation gives bytes only while ``ready``
     is not pending, and also for pages that it thinks were never written (the harness ignores those).
+
+    With private ownership (R14.1) each location of a page is one of these. ``copy_of``: the request whose copy it is, ``None``
+    for any other page and for a backing. ``others``: level and slot of the page's other locations. ``refs`` of a location: the
+    requests that map it, or would get their copy from it (R14.2).
     """
 
     group: str
@@ -127,6 +131,8 @@ class PageView:
     owners: InOrder[str]
     ready: Order
     payload: Content | bytes | None
+    copy_of: str | None = None
+    others: frozenset[tuple[Level, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +185,7 @@ class BatchView:
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:
-    """The counters of a layer group (R13.1)."""
+    """The counters of a layer group (R13.1). ``attach_pages``: given up for a page that the host had already (R14.13)."""
 
     offload_pages: int = 0
     offload_bytes: int = 0
@@ -187,6 +193,7 @@ class GroupCounters:
     onboard_bytes: int = 0
     copy_pages: int = 0
     drop_pages: int = 0
+    attach_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

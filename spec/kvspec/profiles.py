@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kvspec.config import LayerKind, Level
+from kvspec.config import LayerKind, Level, Ownership
 from kvspec.errors import ErrorKind
 from kvspec.ops import Operation, Resume
 from kvspec.scenario import Scenario
@@ -73,6 +73,7 @@ EXTENSIONS: Mapping[str, Extension] = MappingProxyType(
                 "enter_decode admit_generation offload",
                 lambda s: any(layer.sparse for layer in s.manager.layers) or any(_decides_phase(step.op) for step in s.steps),
             ),
+            _extension("private", "GPU copies of each request's own", "", lambda s: s.manager.ownership is Ownership.PRIVATE),
             _extension(
                 "tables",
                 "what kernels and their callers read: batches, rows, device tables, snapshots, versions, layout",

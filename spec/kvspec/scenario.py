@@ -19,6 +19,7 @@ LANGUAGE_VERSION = 1
 LevelOrNone: TypeAlias = Literal["gpu", "host", "disk", "-"]
 Entry: TypeAlias = str
 """A table entry: ``-`` or ``request.block``."""
+BackingOrNone: TypeAlias = Literal["gpu", "host", "disk", "none"]
 Levels: TypeAlias = Annotated[tuple[LevelOrNone, ...], Field(strict=False)]
 Texts: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Ints: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
@@ -36,6 +37,7 @@ class MovedPages(Model):
     onboard: int | None = None
     copy_: int | None = Field(default=None, alias="copy")
     drop: int | None = None
+    attach: int | None = None
 
 
 class CopyCalls(Model):
@@ -63,6 +65,7 @@ class StatsExpect(Model):
     onboard_bytes: int | None = None
     copy_pages: int | None = None
     drop_pages: int | None = None
+    attach_pages: int | None = None
 
 
 class ManagerStatsExpect(Model):
@@ -137,6 +140,8 @@ class Expect(Model):
     same_page: Texts | None = None
     different_page: Texts | None = None
     page_status: Mapping[str, Annotated[PageStatus, Field(strict=False)]] | None = None
+    backing: Mapping[str, BackingOrNone] | None = None
+    copies: Mapping[str, Texts] | None = None
     moved: Mapping[str, MovedPages] | None = None
     copy_calls: CopyCalls | None = None
     pending: Annotated[tuple[WorkLabel, ...], Field(strict=False)] | None = None

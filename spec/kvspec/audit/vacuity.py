@@ -343,6 +343,8 @@ _LEAVES: Mapping[str, Any] = {
     "dirty_rows": _row_numbers,
     "version": _choice("same", "newer"),
     "page_status": _choice(*PageStatus),
+    "backing": _choice("gpu", "host", "disk", "none"),
+    "copies": _names,
     "moved": _parts,
     "copy_calls": _parts,
     "page_level": _choice(*LEVELS),

@@ -38,6 +38,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "slot": ("R2.4",),
     "page status": ("R2.2",),
     "owners": ("R2.3",),
+    "copies": ("R14.1", "R14.2"),
     "payload": ("R2.4", "R7.1"),
     "tree": ("R2.6", "R10.3"),
     "pool": ("R1.6",),
@@ -210,6 +211,8 @@ class Comparison:
             old = side.now.successor_of(number, side.before) if side.before is not None else None
             if old is not None and side.before is not None and side.before.pages[old].payload == content:
                 held = self.shared.writes.get(side.before.keys[old], frozenset()) & closed
+            elif side.before is not None and (other := side.now.known_location(number, side.before)) is not None:
+                held = self.shared.writes.get(other, frozenset()) & closed  # R14.4: filled with what was written there
             else:
                 order = side.now.observation.streams.get(side.memory.streams.get(content.source, ""))
                 held = order.gates if order is not None else frozenset()

@@ -42,6 +42,29 @@ def page_level(e: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
             yield check(("page_level", key), f"level of page {ref}", level, actual, page=str(ref))
 
 
+def backing(e: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
+    """``backing``: per page of the tree, the level of its backing, or ``none`` (R14.1)."""
+    for key, level in wanted.items():
+        for name, page in e.pages(key):
+            shared = (one for one in _locations(e, page) if one.copy_of is None and one.tokens is not None)
+            found = next((one.level.label for one in shared), "none")
+            yield check(("backing", key), f"backing of {name}", level, found, page=page_name(page))
+
+
+def copies(e: Evidence, wanted: Mapping[str, Sequence[str]]) -> Iterator[Check]:
+    """``copies``: per page, the set of requests that have a copy of it (R14.1)."""
+    for key, names in wanted.items():
+        for name, page in e.pages(key):
+            found = frozenset(one.copy_of for one in _locations(e, page) if one.copy_of is not None)
+            yield check(("copies", key), f"copies of {name}", frozenset(names), found, page=page_name(page))
+
+
+def _locations(e: Evidence, page: PageView) -> list[PageView]:
+    """The locations of a page, this one among them."""
+    at = {(page.level, page.slot), *page.others}
+    return [one for one in e.index.pages if one.group == page.group and (one.level, one.slot) in at]
+
+
 def same_page(e: Evidence, wanted: Sequence[str]) -> Iterator[Check]:
     """``same_page``: all of these blocks have one page."""
     for column in _columns(e, "same_page", wanted):
@@ -111,7 +134,8 @@ def tree(e: Evidence, wanted: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     for number, parts in enumerate(wanted):
         about = {key: parts[key] for key in TREE_KEYS if key in parts and key not in e.now.groups}
         tokens = _block(BlockExpect.model_validate({"tokens": parts["tokens"], **about}))
-        pages = {page.group: page for page in e.index.pages if page.tokens == tokens}
+        found = [page for page in e.index.pages if page.tokens == tokens]
+        pages = {page.group: page for page in sorted(found, key=lambda page: page.copy_of is None)}  # R14.3: the backing counts
         there = any(block.tokens == tokens for block in e.now.tree)
         path = ("tree", str(number))
         title = f"tree block {list(tokens)}"

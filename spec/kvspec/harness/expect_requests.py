@@ -83,9 +83,14 @@ def moved(e: Evidence, wanted: Mapping[str, MovedPages]) -> Iterator[Check]:
     for group, parts in wanted.items():
         now = found(e.now.lifetime.groups, group, "layer group")
         old = e.before.lifetime.groups.get(group) if e.before is not None else None
-        said = _parts(
-            f"moved of {group}", {"offload": parts.offload, "onboard": parts.onboard, "copy": parts.copy_, "drop": parts.drop}
-        )
+        counts = {
+            "offload": parts.offload,
+            "onboard": parts.onboard,
+            "copy": parts.copy_,
+            "drop": parts.drop,
+            "attach": parts.attach,
+        }
+        said = _parts(f"moved of {group}", counts)
         for key, count in said.items():
             field = f"{key}_pages"
             actual = getattr(now, field) - (getattr(old, field) if old is not None else 0)

@@ -37,6 +37,8 @@ EVALUATORS: dict[str, Evaluator] = {
     "same_page": expect_pages.same_page,
     "different_page": expect_pages.different_page,
     "page_status": expect_pages.page_status,
+    "backing": expect_pages.backing,
+    "copies": expect_pages.copies,
     "moved": expect_requests.moved,
     "copy_calls": expect_requests.copy_calls,
     "pending": expect_pages.pending,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from kvspec.config import Level
 from kvspec.errors import ErrorKind
-from kvspec.harness.naming import Index, PageKey
+from kvspec.harness.naming import Index, PageKey, tree_key
 from kvspec.observation import BAD, BatchView, LevelChanged, Observation, PageRef, RequestStatus, SnapshotView, TableEntries
 from kvspec.ops import (
     AdmitGeneration,
@@ -247,13 +247,13 @@ class Memory:
         if isinstance(op, Create) and outcome.error is None:
             for ref in [ref for ref in self.tree_pages if ref.request == op.request]:
                 del self.tree_pages[ref]
-        for ref in [ref for ref, key in self.tree_pages.items() if key not in now.by_key]:
+        for ref in [ref for ref, key in self.tree_pages.items() if not now.in_tree(key)]:
             del self.tree_pages[ref]  # the tree has it no more, and whatever comes there next is another page
         again = isinstance(op, Create)  # what was forgotten of the request's name is found anew
         for number in range(len(now.pages)) if again else now.changed():
             key, page = now.keys[number], now.pages[number]
             if page.tokens is not None:
-                self.tree_pages.update(dict.fromkeys(page.refs, key))
+                self.tree_pages.update(dict.fromkeys(page.refs, key if page.copy_of is None else tree_key(page)))
                 if before is not None and not page.refs and key not in before.by_key:
                     old = before.occupant(page.level, page.group, page.slot)
                     if old is not None and before.keys[old][0] == page.group and before.pages[old].block == page.block:

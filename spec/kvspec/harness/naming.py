@@ -98,6 +98,8 @@ def page_key(page: PageView, number: int, twin: int = 0) -> PageKey:
 
     ``twin``: how many pages with the same tokens come before it (``kvspec.harness.twins``).
     """
+    if page.copy_of is not None:  # R14.1: each copy is known by the request that has it
+        return (page.group, (page.copy_of, page.group, page.block, page.beam), page.beam)
     if page.tokens is not None:
         return (page.group, prefix_of(page.tokens), -twin if twin else page.beam)
     if page.refs:
@@ -106,8 +108,15 @@ def page_key(page: PageView, number: int, twin: int = 0) -> PageKey:
     return (page.group, number, page.beam)
 
 
+def tree_key(page: PageView) -> PageKey:
+    """What a page of the tree is known by, or the backing of one that has copies (R14.1)."""
+    return (page.group, prefix_of(page.tokens or ()), page.beam)
+
+
 def page_name(page: PageView) -> str:
     """How the report names a page: its smallest reference, or its group and the tokens of its tree block."""
+    if page.copy_of is not None:
+        return str(PageRef(page.copy_of, page.group, page.block, page.beam))
     if page.refs:
         return str(min(page.refs))
     if page.tokens is not None:
@@ -117,8 +126,10 @@ def page_name(page: PageView) -> str:
 
 FEW = 48
 """So many pages are compared before it pays to tell which have changed."""
-FACTS = attrgetter("refs", "owners", "tokens", "payload", "group", "block", "beam", "level", "slot", "status")
-SHARED = attrgetter("block", "beam", "level", "status", "refs", "owners")
+FACTS = attrgetter(
+    "refs", "owners", "tokens", "payload", "group", "block", "beam", "level", "slot", "status", "copy_of", "others"
+)
+SHARED = attrgetter("block", "beam", "level", "status", "refs", "owners", "copy_of")
 FIXED = [[frozenset, frozenset, tokens, payload] for tokens in (tuple, type(None)) for payload in (bytes, Content, type(None))]
 """Types of the first of these facts that cannot change once they are shown."""
 Row = tuple[str, str, int]
@@ -147,6 +158,9 @@ class Index:
         self.keys: list[PageKey] = []
         self.by_key: dict[PageKey, int] = {}
         self.by_ref: dict[PageRef, int] = {}
+        self.copied: dict[PageKey, int] = {
+            tree_key(page): number for number, page in enumerate(self.pages) if page.copy_of is not None and page.tokens
+        }
         self.at: dict[tuple[Level, str, int], int] = {}
         self.problems: list[str] = []
         self.twins: dict[int, int] = {}
@@ -278,6 +292,19 @@ class Index:
 
     def _columns(self, view: SnapshotView) -> tuple[Sequence[object], ...]:
         return tuple(view.indices), tuple(view.levels), list(map(self._orders.__getitem__, map(id, view.ready)))
+
+    def in_tree(self, key: PageKey) -> bool:
+        """Whether there is a page of this key, or a copy of it (R14.1)."""
+        return key in self.by_key or key in self.copied
+
+    def known_location(self, number: int, before: Index) -> PageKey | None:
+        """R14.1: another location of a page, which it had in the step before, too; by its key."""
+        page = self.pages[number]
+        for level, slot in page.others:
+            other = self.occupant(level, page.group, slot)
+            if other is not None and self.keys[other] in before.by_key:
+                return self.keys[other]
+        return None
 
     def changed(self) -> Iterable[int]:
         """The numbers of the pages that are not as in the observation before, all of them if nothing is known of one."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kvspec.config import ManagerConfig
+from kvspec.config import ManagerConfig, Ownership
 from kvspec.policies import EVERYTHING, USUAL, Offer, Policies, PolicyValue, checked_offer, policy_text
 from kvspec.scenario import Scenario
 
@@ -47,7 +47,11 @@ def lacking_policies(scenario: Scenario, factory: Callable[..., Any]) -> tuple[s
     """What a scenario asks for and the systems of a factory do not offer, a text each: ``policy match: block``."""
     offer = offer_of(factory)
     asked = scenario.manager.policy.asked.items()
-    return tuple(f"policy {policy_text({name: value})}" for name, value in asked if value not in offer[name])
+    lacking = tuple(f"policy {policy_text({name: value})}" for name, value in asked if value not in offer[name])
+    private = scenario.manager.ownership is Ownership.PRIVATE
+    if private and Ownership.PRIVATE not in getattr(factory, "capabilities", ()):
+        lacking += (f"ownership: {Ownership.PRIVATE}",)  # section 14: a policy that has a key of its own
+    return lacking
 
 
 def not_asked(scenario: Scenario, system: Callable[..., Any]) -> dict[str, PolicyValue]:

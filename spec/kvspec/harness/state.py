@@ -193,6 +193,8 @@ def _page(c: Comparison, number: int, other: int) -> Iterator[Difference]:
         ("tokens", "tree tokens of", (_prefix(one), _prefix(two))),
         ("page status", "status of", (one.status, two.status)),
         ("owners", "owners of", (one.owners, two.owners)),
+        ("copies", "request that has a copy of", (one.copy_of, two.copy_of)),
+        ("copies", "levels of other locations of", (_other_levels(one), _other_levels(two))),
     ):
         if values[0] != values[1]:
             name = page_name(one)
@@ -207,6 +209,11 @@ def _page(c: Comparison, number: int, other: int) -> Iterator[Difference]:
         yield c.differ("ready", f"readiness of page {name}", *said, detail=tuple(problems), page=name)
     if not c.unwritten(number):
         yield from _payload(c, one, two)
+
+
+def _other_levels(page: PageView) -> list[str]:
+    """R14.1: where the other locations of a page are; which slots these are the two systems need not agree on."""
+    return sorted(level.label for level, _ in page.others)
 
 
 def _prefix(page: PageView) -> object:

@@ -39,7 +39,9 @@ def twins_of(now: Observation, before: Observation | None, numbers: Mapping[int,
 
 
 def _of_the_tree(pages: Sequence[PageView]) -> Iterator[tuple[int, Tokens]]:
-    return ((place, (page.group, page.tokens)) for place, page in enumerate(pages) if page.tokens is not None)
+    return (
+        (place, (page.group, page.tokens)) for place, page in enumerate(pages) if page.tokens is not None and page.copy_of is None
+    )
 
 
 def _numbered(

@@ -168,6 +168,8 @@ _KEYED: dict[str, _Check] = {
     "version": _request,
     "free": _level_group,
     "page_status": _page,
+    "backing": _page,
+    "copies": _page,
     "moved": _group,
     "page_level": _page,
     "version_since": _request,

@@ -77,6 +77,12 @@ MANAGER: Mapping[str, Key] = {
         "max_util_for_resume: 0.75",
         ("R3.5",),
     ),
+    "ownership": Key(
+        "manager",
+        "Whether requests that share a sparse page share its place on the GPU, too, or have a copy each over one on the host.",
+        "ownership: private",
+        ("R14.1",),
+    ),
     "policy": Key(
         "manager",
         "What a system must do where good managers differ, or it skips the scenario. Left out: as the system does it.",

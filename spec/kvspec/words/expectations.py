@@ -22,6 +22,7 @@ _MOVES = {
     "onboard": "Pages that came to the GPU from a colder level.",
     "copy": "Pages copied on the device.",
     "drop": "Pages dropped: nobody keeps them any more.",
+    "attach": "Pages of which a request gave up its copy, since the host had them already.",
 }
 _OF_TOKENS = {
     "key": "Key of the request that the tokens are of; none if left out.",
@@ -34,6 +35,7 @@ _STATS = {
     "onboard_bytes": "Their bytes, of the page on the colder side.",
     "copy_pages": "Pages copied on the device.",
     "drop_pages": "Pages dropped, those freed with a removed part of the tree included.",
+    "attach_pages": "Pages of which a request gave up its copy, since the host had them already.",
     "suspends": "Suspends of all requests; a close counts none.",
     "resumes": "Resumes of requests that had been resumed before.",
 }
@@ -132,6 +134,18 @@ EXPECTATIONS: Mapping[str, Expectation] = {
         "a mapping of request.group.block to a status",
         "page_status: {chat.main.0: held}",
         ("R2.2",),
+    ),
+    "backing": Expectation(
+        "Where the backing of a page is, with private ownership: the location that all share; none if it has only copies.",
+        "a mapping of request.group.block to gpu, host, disk or none",
+        "backing: {chat.main.0: host}",
+        ("R14.1",),
+    ),
+    "copies": Expectation(
+        "The requests that have a copy of a page on the GPU, with private ownership, in any order; [] for nobody.",
+        "a mapping of request.group.block to a list of requests",
+        "copies: {chat.main.0: [chat, other]}",
+        ("R14.1",),
     ),
     "moved": Expectation(
         "Pages that this step has moved, by group. What is left out is not checked.",
