@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "record": "kvspec.cli.record:record",
     "fmt": "kvspec.cli.fmt:fmt",
     "schema": "kvspec.cli.schema:schema",
+    "compare": "kvspec.cli.compare:compare",
     "serve": "kvspec.cli.serve:serve",
     "vectors": "kvspec.cli.vectors:vectors",
     "conform": "kvspec.cli.conform:conform",

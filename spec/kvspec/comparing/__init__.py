@@ -1,0 +1,1 @@
+"""What a workload costs under one policy of ownership and under the other."""
