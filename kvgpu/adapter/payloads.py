@@ -7,6 +7,7 @@ the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kvgpu.adapter.order import StepMarks
 from kvgpu.adapter.tokens import spans_of
@@ -59,10 +60,13 @@ class Payloads:
         """Put blocks into the tree, with the contents of seeded pages. ``groups``: those of the operation, by number."""
         whole = keyed(op.tokens, op.key, spans=op.spans)
         made: dict[tuple[int, int], Content] = {}
+        of_block: dict[int, Content] = {}
 
         def content(prefix: tuple[int, ...], group: int, block: int) -> bytes:
             of_group = self.manager.layout.groups[group]
-            made[len(prefix), group] = written = seed_content(whole[: len(prefix)], of_group.name, block)
+            if block not in of_block:  # a long prefix takes long to spell, and the groups of a block have the same one
+                of_block[block] = seed_content(whole[: len(prefix)], of_group.name, block)
+            made[len(prefix), group] = written = replace(of_block[block], group=of_group.name)
             return expand(written, of_group.page_bytes)
 
         self._forget()
