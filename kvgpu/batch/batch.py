@@ -133,6 +133,7 @@ class Batch:
             self._members, self._entries = [None] * self.rows, [None] * self.rows
             if self._table_reads is not None:
                 self._table_reads.close()
+                self._table_reads = None
             self.tables.free()
 
     def _row_for(self, request: Request, row: int | None) -> int:
