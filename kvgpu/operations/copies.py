@@ -24,8 +24,6 @@ from kvspec.config import Level
 
 READY = "R7.1 readiness of a copied page"
 OWNERS = "R7.1 work of the owners of a copied page"
-VACATED = "R7.1 what is kept of the slots that pages leave"
-TO_WRITE = "R7.1 the slots that a copy writes"
 COPY_OUT = "R7.2 freed slot: the copy out of it"
 PRIVATE_COPY_OUT = "R7.1 slot: a private copy out of it"
 REFUSED = "R4.8 work of a refused copy"
@@ -119,7 +117,7 @@ class Copies:
         source_key = journal.core.key_of(int(numbers[0]))
         source, target = journal.pool(source_key), journal.pool(target_key)
         old = read(pages.slot, numbers)
-        left = Wait(slot_points(journal.core, source, old), where=VACATED)
+        left = Wait(slot_points(journal.core, source, old), where="R7.1 what is kept of the slots that pages leave")
         done = self._submit(numbers, source, old, target, slots, left, more_owners)
         ready = fences.add([done])
         journal.put("ready", numbers, ready)
@@ -171,7 +169,7 @@ class Copies:
             Wait(fences.points(read(core.pages.ready, numbers)), READY),
             source_fence,
             Wait(self.behind, where="R7.9 slots that an owner is about to take"),
-            Wait(slot_points(core, target, target_slots), where=TO_WRITE),
+            Wait(slot_points(core, target, target_slots), where="R7.1 the slots that a copy writes"),
             Wait(owner_work(core, [*core.owners(numbers), *more_owners]), OWNERS),
         ]
         try:

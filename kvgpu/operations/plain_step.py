@@ -13,7 +13,7 @@ import numpy as np
 
 from kvgpu.device.api import DeviceError
 from kvgpu.errors import CopyFailed
-from kvgpu.operations.copies import COPY_OUT, OWNERS, READY, TO_WRITE, VACATED, owner_work, refused, slot_points
+from kvgpu.operations.copies import COPY_OUT, OWNERS, READY, owner_work, refused, slot_points
 from kvgpu.operations.payloads import unwritten
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Request
@@ -114,8 +114,8 @@ def _submit(core: Core, request: Request, plain: _Plain, slots: Int32) -> Point:
     core.faults.check(Direction.OFFLOAD)
     waits = [
         Wait(fences.points(core.pages.ready[numbers]), READY),
-        Wait(slot_points(core, source, old), where=VACATED),
-        Wait(slot_points(core, target, slots), where=TO_WRITE),
+        Wait(slot_points(core, source, old), where="R7.1 what is kept of the slots that pages leave"),
+        Wait(slot_points(core, target, slots), where="R7.1 the slots that a copy writes"),
         Wait(owner_work(core, [request]), OWNERS),
     ]
     try:
