@@ -8,7 +8,7 @@ from typing import Any
 from kvgpu.operations import commit
 from kvgpu.requests.request import Request
 from kvgpu.storage.prefix_tree import Match, PrefixTree
-from kvgpu.storage.texts import NO_KEY, Key, Text, text_of
+from kvgpu.storage.texts import NO_KEY, Key, Text, joined, text_of
 from kvgpu.testing.patches import Break, everywhere, on
 
 
@@ -39,9 +39,12 @@ def _plain_common(old: Any) -> Any:
 
 
 def _plain_rebase(old: Any) -> Any:
-    def commit_block(core: Any, scope: Any, request: Any, block: int, text: Text) -> None:
+    def commit_block(core: Any, scope: Any, request: Any, block: int, prefix: Text) -> None:
+        start = block * request.tokens_per_block
+        text = prefix.part(start, len(prefix.tokens))
         texts = (child.text for child in request.tail.children.values())
-        old(core, scope, request, block, next((one for one in texts if one.tokens == text.tokens), text))
+        found = next((one for one in texts if one.tokens == text.tokens), text)
+        old(core, scope, request, block, joined((prefix.part(0, start), found)))
 
     return commit_block
 

@@ -168,6 +168,8 @@ def test_real_states_are_compared_just_as_wholly(kvref_script: Script) -> None:
         for where, tampered in islice(tamperings(kvref_script.script[at][1]), at % 7, None, 41):
             if "PageView.slot" in where:
                 continue  # a page that is new may be in any slot
+            if "Observation.copy_calls" in where and where[-1] == "gone":
+                continue  # a direction that is not named has had no submission, as in these states
             tried += 1
             implementation = [*kvref_script.script]
             implementation[at] = (implementation[at][0], tampered)

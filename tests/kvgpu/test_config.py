@@ -75,7 +75,7 @@ def test_a_level_in_bytes_has_the_same_slots_for_each_pool_group() -> None:
 
 def test_a_gpu_without_a_slot_is_refused() -> None:
     levels = (LevelConfig(kind=LevelKind.GPU, bytes=63),)
-    with pytest.raises(ConfigurationError, match="no slot"):
+    with pytest.raises(ConfigurationError, match="smaller than one slot"):
         build_layout(ManagerConfig(tokens_per_block=1, levels=levels, layers=(layer("a", 64),)))
 
 

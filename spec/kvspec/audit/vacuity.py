@@ -292,13 +292,24 @@ def _counts(value: Any) -> Iterator[Way]:
         yield (name,), count, count + 1, {**value, name: count + 1}
 
 
+def _other_tokens(tokens: Any) -> list[int]:
+    return [*tokens[:-1], tokens[-1] + 1_000_003]
+
+
+def _no_spans(spans: Any) -> tuple[()]:
+    return ()
+
+
 def _tree(blocks: Any) -> Iterator[Way]:
     for number, block in enumerate(blocks):
+        levels = [part for name, part in block.items() if name not in ("tokens", "key", "spans")]
+        absent = bool(levels) and all(part == "absent" for part in levels)
         for key, value in block.items():
-            if key == "tokens":
-                # A page is absent from other tokens, too; its level is not.
-                absent = len(block) > 1 and all(part == "absent" for name, part in block.items() if name != "tokens")
-                others: list[Any] = [] if absent else [[*value[:-1], value[-1] + 1_000_003]]
+            others: list[Any]
+            if key in ("tokens", "key", "spans"):
+                # A page is absent from other tokens and under other keys, too; its level is not.
+                other_of: dict[str, Any] = {"tokens": _other_tokens, "key": "{}x".format, "spans": _no_spans}
+                others = [] if absent else [other_of[key](value)]
             else:
                 others = [level for level in ("gpu", "host", "disk", "absent") if level != value]
             for other in others:
