@@ -7,31 +7,14 @@ from typing import Any
 
 from kvgpu.operations import commit
 from kvgpu.requests.request import Request
-from kvgpu.storage.prefix_tree import Match, PrefixTree
+from kvgpu.storage.prefix_tree import PrefixTree
 from kvgpu.storage.texts import NO_KEY, Key, Text, joined, text_of
+from kvgpu.testing.lookup import looked_up
 from kvgpu.testing.patches import Break, everywhere, on
 
 
-def _found_by(same: Callable[[Any, Text], bool], anywhere: bool = False) -> Callable[[Any], Any]:
-    """Where ``match`` finds no whole block any more, one is found that is the same to ``same``."""
-
-    def make(old: Any) -> Any:
-        def match(self: Any, text: Text) -> Match:
-            found: Match = old(self, text)
-            whole, size = list(found.whole), self._tokens_per_block
-            while len(text.tokens) >= (len(whole) + 1) * size:
-                above = whole[-1] if whole else self.root
-                wanted = text.part(len(whole) * size, (len(whole) + 1) * size)
-                nodes = self.walk() if anywhere else above.children.values()
-                node = next((one for one in nodes if one.depth == len(whole) and same(one, wanted)), None)
-                if node is None:
-                    break
-                whole.append(node)
-            return found if len(whole) == len(found.whole) else Match(whole, None, 0)
-
-        return match
-
-    return make
+def _its_part(tree: PrefixTree, text: Text, start: int) -> Text:
+    return text.part(start, start + tree._tokens_per_block)
 
 
 def _plain_common(old: Any) -> Any:
@@ -95,13 +78,20 @@ KEYS: tuple[Break, ...] = (
     (
         "R2.7 whole blocks are matched whatever their keys",
         "R2.7",
-        on(PrefixTree.match, _found_by(lambda node, text: node.tokens == text.tokens)),
+        on(PrefixTree.match, looked_up(lambda node: node.tokens, lambda *asked: _its_part(*asked).tokens)),
     ),
     ("R2.7 a part of a block is matched whatever its keys", "R2.7", on(Text.common, _plain_common)),
     (
         "R2.7 a block is found below blocks of other keys",
         "R2.7",
-        on(PrefixTree.match, _found_by(lambda node, text: node.text == text, anywhere=True)),
+        on(
+            PrefixTree.match,
+            looked_up(
+                lambda node: (node.text, node.depth),
+                lambda tree, text, start: (_its_part(tree, text, start), start // tree._tokens_per_block),
+                anywhere=True,
+            ),
+        ),
     ),
     ("R2.7 a request rebases onto a block of another key", "R2.7", on(commit._commit_block, _plain_rebase)),
     ("R2.7 a last block is covered by one of another key", "R2.7", everywhere(commit.enter_rest, _plain_cover)),

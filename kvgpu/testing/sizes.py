@@ -16,42 +16,18 @@ from kvgpu.operations.room import Room
 from kvgpu.requests.group_blocks import GroupBlocks
 from kvgpu.storage.copier import Copier
 from kvgpu.storage.pages import PageTable
-from kvgpu.storage.prefix_tree import Match, Node, PrefixTree
+from kvgpu.storage.prefix_tree import Match, PrefixTree
+from kvgpu.storage.texts import Text
+from kvgpu.testing.lookup import looked_up
 from kvgpu.testing.patches import Patch, during, first, on
-
-Key = Callable[[PrefixTree, Sequence[int], int], object]
-"""What stands for the block of some tokens that begins at a position, for a lookup."""
-
 
 # ---- keys ----------------------------------------------------------------------------------------------------------------
 
 
-def _looked_up(key: Callable[[Node], object], wanted: Key, anywhere: bool = False) -> Callable[[Any], Any]:
-    """Where ``match`` finds no whole block any more, one is found by a key: among the children, or in all of the tree."""
-
-    def make(old: Any) -> Any:
-        def match(self: Any, text: Any) -> Match:
-            found: Match = old(self, text)
-            whole, size, tokens = list(found.whole), self._tokens_per_block, text.tokens
-            while len(tokens) >= (len(whole) + 1) * size:
-                above = whole[-1] if whole else self.root
-                asked = wanted(self, tokens, len(whole) * size)
-                nodes = self.walk() if anywhere else above.children.values()
-                node = next((one for one in nodes if len(one.tokens) == size and key(one) == asked), None)
-                if node is None:
-                    break
-                whole.append(node)
-            return found if len(whole) == len(found.whole) else Match(whole, None, 0)
-
-        return match
-
-    return make
-
-
 def _block(make: Callable[[Sequence[int]], object]) -> Callable[[Any], Any]:
     """Children are found by what ``make`` makes of the tokens of their block."""
-    return _looked_up(
-        lambda node: make(node.tokens), lambda tree, tokens, start: make(tokens[start : start + tree._tokens_per_block])
+    return looked_up(
+        lambda node: make(node.tokens), lambda tree, text, start: make(text.tokens[start : start + tree._tokens_per_block])
     )
 
 
@@ -64,18 +40,18 @@ def _ten_bits(tokens: Sequence[int]) -> int:
 
 
 def _without_parent(old: Any) -> Any:
-    def wanted(tree: PrefixTree, tokens: Sequence[int], start: int) -> object:
+    def wanted(tree: PrefixTree, text: Text, start: int) -> object:
         size = tree._tokens_per_block
-        return tuple(tokens[start : start + size]), start // size
+        return text.tokens[start : start + size], start // size
 
-    return _looked_up(lambda node: (node.tokens, node.depth), wanted, anywhere=True)(old)
+    return looked_up(lambda node: (node.tokens, node.depth), wanted, anywhere=True)(old)
 
 
 def _hashed_prefix(old: Any) -> Any:
-    def wanted(tree: PrefixTree, tokens: Sequence[int], start: int) -> object:
-        return _ten_bits(tokens[: start + tree._tokens_per_block])
+    def wanted(tree: PrefixTree, text: Text, start: int) -> object:
+        return _ten_bits(text.tokens[: start + tree._tokens_per_block])
 
-    return _looked_up(lambda node: _ten_bits(node.prefix().tokens), wanted, anywhere=True)(old)
+    return looked_up(lambda node: _ten_bits(node.prefix().tokens), wanted, anywhere=True)(old)
 
 
 def _at_most(blocks: int) -> Callable[[Any], Any]:
