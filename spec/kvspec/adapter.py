@@ -24,7 +24,6 @@ by hand. `docs/adapter.md` walks through an example.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ import numpy as np
 from kvspec.config import Level, ManagerConfig, group_names
 from kvspec.errors import ErrorKind
 from kvspec.harness.unobserved import checked_aspects
+from kvspec.nearest import did_you_mean
 from kvspec.observation import (
     BAD,
     BatchView,
@@ -247,9 +247,8 @@ def _arguments(build: object, verb: str) -> frozenset[str]:
     taken = [name for name in inspect.signature(getattr(build, verb)).parameters if name != "self"]
     for name in taken:
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             there = ", ".join(fields) or "none"
+            hint = did_you_mean(name, fields)
             raise AdapterError(f"{title} takes {name!r}, which the verb does not have.{hint} It has: {there}")
     missing = [name for name, model in fields.items() if model.is_required() and name not in taken]
     if missing:

@@ -5,13 +5,13 @@ The default of each is the rule of this project (docs/rules.md); the rule that a
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from kvspec.model import Model
+from kvspec.nearest import did_you_mean
 
 PolicyValue: TypeAlias = str | bool
 """A value of a policy, as YAML has it: a word, or a boolean for ``yes`` and ``no``."""
@@ -177,7 +177,7 @@ def checked_offer(declared: Mapping[str, Any]) -> Offer:
     found = dict(USUAL)
     for name, said in declared.items():
         if name not in POLICIES:
-            raise PolicyError(f"policies has {name!r}.{_near(name, POLICIES)} There are: {', '.join(POLICIES)}")
+            raise PolicyError(f"policies has {name!r}.{did_you_mean(str(name), POLICIES)} There are: {', '.join(POLICIES)}")
         values = tuple(said) if isinstance(said, list | tuple) else (said,)
         found[name] = tuple(_checked_value(name, value) for value in values) or USUAL[name]
     return MappingProxyType(found)
@@ -190,11 +190,6 @@ def _checked_value(name: str, value: Any) -> PolicyValue:
         return value
     if not isinstance(value, str) or value not in known:
         said = value_text(value) if isinstance(value, bool) else value
-        near = _near(said.replace(" ", "_"), known) if isinstance(said, str) else ""
+        near = did_you_mean(said.replace(" ", "_"), known) if isinstance(said, str) else ""
         raise PolicyError(f"policy {name} is {said!r}.{near} It has the values: {', '.join(known)}")
     return known[value]
-
-
-def _near(word: Any, words: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(word), words, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""

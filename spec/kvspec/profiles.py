@@ -7,13 +7,13 @@ worked out from what it says, but for partial blocks: for these the reference go
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from kvspec.config import LayerKind, Level, Ownership
 from kvspec.errors import ErrorKind
+from kvspec.nearest import did_you_mean
 from kvspec.ops import Operation, Resume
 from kvspec.scenario import Scenario
 from kvspec.system import System
@@ -128,8 +128,7 @@ def profile(text: str) -> frozenset[str]:
         raise ProfileError(f"{text!r} is no profile: expected {BASE}, or {BASE}+EXTENSION+...: {', '.join(EXTENSIONS)}")
     for name in more:
         if name not in EXTENSIONS:
-            near = difflib.get_close_matches(name, EXTENSIONS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, EXTENSIONS)
             raise ProfileError(f"{text!r}: there is no extension {name!r}.{hint} There are: {', '.join(EXTENSIONS)}")
     return frozenset(more)
 

@@ -16,7 +16,7 @@ from kvspec.cli.refusing import refuse
 from kvspec.cli.word_lines import all_words, is_word, other_word, print_line, word_lines
 from kvspec.harness.watch import DEFAULT_SECONDS
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES, load_paths
-from kvspec.language.problems import nearest
+from kvspec.nearest import nearest
 from kvspec.ops import VERBS
 from kvspec.rules import Rule, load_rules
 from kvspec.scenario import Scenario

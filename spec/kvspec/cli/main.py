@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kvspec.language.problems import nearest
+from kvspec.nearest import nearest
 
 COMMANDS: dict[str, str] = {
     "run": "kvspec.cli.run:run",

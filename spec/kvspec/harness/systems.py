@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -14,6 +13,7 @@ from typing import TypeAlias, cast
 
 from kvspec.harness.policies import lacking_policies, offer_of
 from kvspec.harness.unobserved import NOTHING, AspectError, checked_aspects
+from kvspec.nearest import did_you_mean, nearest
 from kvspec.ops import VERBS
 from kvspec.policies import PolicyError
 from kvspec.scenario import Scenario
@@ -123,12 +123,11 @@ def device_of(system: System) -> str:
 
 
 def _capability(name: str, able: frozenset[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(able), n=1)
-    return f"capability {name}" + (f" (did you mean {near[0]!r}?)" if near else "")
+    near = nearest(name, sorted(able))
+    return f"capability {name}" + (f" (did you mean {near!r}?)" if near else "")
 
 
 def _unknown(name: str, known: list[str]) -> str:
     there = ", ".join(known) if known else "none are installed"
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, known)
     return f"no system is called {name!r}.{hint} There are: {there}; any other is named as package.module:Class, or cmd:COMMAND"

@@ -7,10 +7,11 @@ summary of a run names what was not compared. The two systems of this project le
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from kvspec.nearest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,7 @@ def checked_aspects(names: Iterable[str]) -> frozenset[str]:
     """
     for name in names:
         if name not in ASPECTS:
-            near = difflib.get_close_matches(name, ASPECTS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise AspectError(f"unobserved has {name!r}.{hint} There are: {', '.join(ASPECTS)}")
+            raise AspectError(f"unobserved has {name!r}.{did_you_mean(name, ASPECTS)} There are: {', '.join(ASPECTS)}")
     return frozenset(names)
 
 

@@ -11,8 +11,9 @@ from kvspec.config import LevelKind
 from kvspec.language.known import Known, reference_problem
 from kvspec.language.messages import at
 from kvspec.language.nodes import Items, Key, Node, Table, plain
-from kvspec.language.problems import Problem, listed, nearest, one_of, shown
+from kvspec.language.problems import Problem, listed, one_of, shown
 from kvspec.language.steps import Parsed
+from kvspec.nearest import nearest
 from kvspec.ops import Span
 from kvspec.refs import GroupRef, RefError, batch_group, entry, level_group, one_group, page, pages, request_group, work
 from kvspec.scenario import TREE_KEYS

@@ -8,7 +8,8 @@ from pathlib import Path
 from kvspec.config import ManagerConfig, group_names
 from kvspec.language.messages import at
 from kvspec.language.nodes import Key, Node
-from kvspec.language.problems import Problem, nearest, one_of
+from kvspec.language.problems import Problem, one_of
+from kvspec.nearest import nearest
 from kvspec.refs import Pools, RefError, pool_groups
 
 

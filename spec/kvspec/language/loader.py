@@ -14,9 +14,10 @@ from kvspec.language.limits import check_memory
 from kvspec.language.messages import MAX_PROBLEMS, at, check, once
 from kvspec.language.names import check_names
 from kvspec.language.nodes import Items, Node, Table, plain
-from kvspec.language.problems import Problem, ScenarioFileError, nearest, shown
+from kvspec.language.problems import Problem, ScenarioFileError, shown
 from kvspec.language.reader import MAX_FILE_BYTES, Refused, read_documents
 from kvspec.language.steps import Parsed, parse_step
+from kvspec.nearest import nearest
 from kvspec.ops import UNLABELLED
 from kvspec.rules import rule_ids
 from kvspec.scenario import LANGUAGE_VERSION, Position, Scenario, Step

@@ -17,8 +17,9 @@ from pydantic_core import ErrorDetails
 
 from kvspec.config import ConfigError, Model
 from kvspec.language.nodes import Items, Key, Node, Scalar, Table, find, plain
-from kvspec.language.problems import Problem, listed, nearest, shown
+from kvspec.language.problems import Problem, listed, shown
 from kvspec.language.slips import strange_space
+from kvspec.nearest import nearest
 from kvspec.scenario import Expect, Position
 from kvspec.words.expectations import EXPECTATIONS
 from kvspec.words.terms import meant_word

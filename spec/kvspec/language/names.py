@@ -14,8 +14,9 @@ from kvspec.language.expectations import check_expectations
 from kvspec.language.known import Known, reference_problem
 from kvspec.language.messages import at
 from kvspec.language.nodes import Key, Node, Scalar, Table
-from kvspec.language.problems import Problem, nearest, one_of
+from kvspec.language.problems import Problem, one_of
 from kvspec.language.steps import Parsed
+from kvspec.nearest import nearest
 from kvspec.ops import (
     UNLABELLED,
     Acknowledge,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -49,15 +47,6 @@ class ScenarioFileError(Exception):
         """An error whose text is the problems, a line each."""
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
-
-
-def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The valid name that ``name`` was probably meant to be, if one is near enough."""
-    if len(name) > 100:  # difflib is quadratic, and nobody misspells that much
-        return None
-    pool = {choice.lower(): choice for choice in itertools.islice(choices, 1000)}
-    found = difflib.get_close_matches(name.lower(), list(pool), n=1, cutoff=0.6)
-    return pool[found[0]] if found else None
 
 
 def listed(names: Iterable[object], word: str = "and") -> str:

@@ -26,8 +26,9 @@ from yaml.events import (
 from yaml.resolver import Resolver
 
 from kvspec.language.nodes import Items, Node, Scalar, Span, Table
-from kvspec.language.problems import Problem, nearest
+from kvspec.language.problems import Problem
 from kvspec.language.slips import find_slip
+from kvspec.nearest import nearest
 from kvspec.scenario import Position
 
 MAX_FILE_BYTES = 8 << 20

@@ -12,8 +12,9 @@ from pydantic import BaseModel, Field
 from kvspec.errors import ErrorKind
 from kvspec.language.messages import at, check, describe, keys_of, unknown_key
 from kvspec.language.nodes import Items, Key, Node, Scalar, Table, plain
-from kvspec.language.problems import Problem, listed, nearest, shown
+from kvspec.language.problems import Problem, listed, shown
 from kvspec.language.slips import strange_space, without_colon
+from kvspec.nearest import nearest
 from kvspec.ops import VERBS, Operation
 from kvspec.scenario import (
     UNSET,

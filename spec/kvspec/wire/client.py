@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import itertools
 import shlex
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from kvspec.adapter import AdapterError, not_taken, observation
 from kvspec.config import group_names
 from kvspec.harness.unobserved import AspectError, checked_aspects
+from kvspec.nearest import did_you_mean
 from kvspec.observation import Observation
 from kvspec.ops import VERBS, Operation
 from kvspec.policies import PolicyError, checked_offer
@@ -272,8 +272,7 @@ def _fields(verb: str) -> dict[str, str]:
 
 
 def _unknown(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"there is no {word!r}." + (f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}")
+    return f"there is no {word!r}." + (did_you_mean(word, known) or f" There are: {', '.join(known)}")
 
 
 def _no_limit(found: m.Answer) -> m.Answer:
