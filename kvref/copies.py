@@ -105,10 +105,15 @@ def relocate(state: State, page: Page, level: Level, slot: int, work: Work) -> S
     if page.copy_of is not None:
         state = redirect(state, moved) if old is None else redirect(delete(state, old), old)
     state = count_copy(state, page.group, direction(page.level, level))
-    if page.node is not None:
-        name = state.layout.groups[page.group].name
-        state = emit(state, LevelChanged(prefix(state, page.node), name, page.level, level))
-    return state
+    return tell_level(state, page, level)
+
+
+def tell_level(state: State, page: Page, level: Level) -> State:
+    """R13.3: the event that a page is on another level than ``page`` says; none of a page that is not committed."""
+    if page.node is None:
+        return state
+    name = state.layout.groups[page.group].name
+    return emit(state, LevelChanged(prefix(state, page.node), name, page.level, level))
 
 
 def count_copy(state: State, group: int, kind: Direction | None) -> State:

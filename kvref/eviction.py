@@ -180,8 +180,8 @@ def use(state: State, r: Request) -> list[tuple[int, int]]:
     own = [state.pages[pid] for pid in set(r.pages.values()) if pid not in locked(state)]
     found = []
     for at in pools:
-        spare = {p.id for p in (*evictable(state, at), *own) if pool_group_of(state, p) == at}
-        found.append((slots[at[1]] - len(state.free[at]) - len(spare), slots[at[1]]))
+        available = {p.id for p in (*evictable(state, at), *own) if pool_group_of(state, p) == at}
+        found.append((slots[at[1]] - len(state.free[at]) - len(available), slots[at[1]]))
     return found
 
 

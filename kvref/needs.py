@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from kvref.copies import Moves, copy_out, copy_private, count_copy, direction, move
+from kvref.copies import Moves, copy_out, copy_private, count_copy, direction, move, tell_level
 from kvref.layout import PoolGroup
 from kvref.locations import backing, redirect
 from kvref.order import NOTHING
 from kvref.pages import now
 from kvref.state import Key, Page, Request, State, fresh, put_page
-from kvref.tree import emit, prefix
 from kvref.values import replace
 from kvspec.config import Level
-from kvspec.observation import LevelChanged
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,5 @@ def make_backings(state: State, sources: Iterable[tuple[Page, Key]]) -> State:
         back = replace(page, id=pid, level=Level.HOST, slot=slot, ready=work, move=pid, since=now(state), copy_of=None)
         state = put_page(state, replace(back, reads=NOTHING, fence=NOTHING))
         state = redirect(count_copy(state, key[0], direction(Level.GPU, Level.HOST)), back)
-        if page.node is not None:  # R14.13: from the GPU, as it was made from a copy
-            name = state.layout.groups[page.group].name
-            state = emit(state, LevelChanged(prefix(state, page.node), name, Level.GPU, Level.HOST))
+        state = tell_level(state, page, Level.HOST)  # R14.13: from the GPU, as it was made from a copy
     return state

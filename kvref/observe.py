@@ -150,29 +150,28 @@ def page_views(state: State) -> tuple[PageView, ...]:
 def page_view(state: State, page: Page, keep: list[tuple[str, Key]], owned: list[Request], ready: Order) -> PageView:
     """A page, with all who keep it, as which block, and who has it locked."""
     memo = memo_of(page)
-    names = [r.name for r in owned]
-    # R2.2; R14.8: a backing is locked and held by all that refer to its page
-    kind = (
-        status(state, page) if page.backing else PageStatus.LOCKED if names else PageStatus.HELD if keep else PageStatus.DROPPABLE
-    )
-    others = frozenset((p.level, p.slot) for p in locations(state, page) if p.id != page.id)
-    shown = (keep, names, ready, kind, others)
+    shown = (keep, [r.name for r in owned], ready, None if page.identity is None else elsewhere(state, page))
     if memo.get(page_view, (None,))[0] != shown:
         memo[page_view] = shown, _page_view(state, page, *shown)
     found: PageView = memo[page_view][1]
     return found
 
 
+Elsewhere = tuple[PageStatus, frozenset[tuple[Level, int]]]
+"""R14.8, R14.1: the status of a location of a page that has several, and where the others are."""
+
+
+def elsewhere(state: State, page: Page) -> Elsewhere:
+    """What of a location hangs on the page's other locations, and on who refers to these."""
+    return status(state, page), frozenset((p.level, p.slot) for p in locations(state, page) if p.id != page.id)
+
+
 def _page_view(
-    state: State,
-    page: Page,
-    keep: list[tuple[str, Key]],
-    names: list[str],
-    ready: Order,
-    kind: PageStatus,
-    others: frozenset[tuple[Level, int]],
+    state: State, page: Page, keep: list[tuple[str, Key]], names: list[str], ready: Order, several: Elsewhere | None
 ) -> PageView:
     group = state.layout.groups[page.group].name
+    alone = PageStatus.LOCKED if names else PageStatus.HELD if keep else PageStatus.DROPPABLE  # R2.2
+    kind, others = several or (alone, frozenset())
     return PageView(
         group=group,
         block=page.block,

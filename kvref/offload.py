@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvref.copies import move
+from kvref.copies import Moves, move
 from kvref.eviction import Plan, act, new_plan, reserve_all, reserve_room
 from kvref.layout import PoolGroup
 from kvref.locations import attaches
@@ -73,9 +73,13 @@ def plan_offload(state: State, plan: Plan, work: Offload, pools: Iterable[PoolGr
 
 def offload(state: State, pages: Iterable[Page]) -> State:
     """R4.6: move pages to the host, for all owners; R14.6: or attach, where the host has the page. Raises `Refused`."""
-    pages = list(pages)
-    moves = [(p, Level.HOST) for p in pages if not attaches(state, p)]
-    attached = [p for p in pages if attaches(state, p)]
+    moves: Moves = []
+    attached: list[Page] = []
+    for page in pages:
+        if attaches(state, page):
+            attached.append(page)
+        else:
+            moves.append((page, Level.HOST))
     state = move(state, moves) if moves else state
     for page in attached:
         state = attach(state, page)

@@ -17,6 +17,7 @@ from kvspec.comparing.figures import Figures, measured
 from kvspec.comparing.picture import picture
 from kvspec.comparing.workloads import BUILT_IN, Workload, built_in, manager
 from kvspec.config import Ownership
+from kvspec.system import Setup
 
 SMALL = {"requests": 2, "prefix": 32, "own": 16, "decode": 16, "arrival": 0, "chunk": 16}
 
@@ -79,10 +80,7 @@ def test_requests_that_do_not_fit_together_take_turns() -> None:
 
 def test_operations_of_an_agent_that_pauses() -> None:
     calls = Engine([Job("a", 0, [Turn((1, 2), 1, 3), Turn((3,), 1)], 50)], 16, 2).run()
-    system = Reference.__new__(Reference)
-    from kvspec.system import Setup
-
-    system.__init__(Setup(manager(8, 8).model_copy(update={"tokens_per_block": 2})))  # type: ignore[misc]
+    system = Reference(Setup(manager(8, 8).model_copy(update={"tokens_per_block": 2})))
     seen: list[str] = []
     operation = next(calls)
     while True:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kvspec.comparing.workloads import Workload
 from kvspec.config import Level, Ownership
 from kvspec.harness.systems import Factory
-from kvspec.observation import Observation, PageStatus, Phase
+from kvspec.observation import Observation, PageStatus, Phase, RequestStatus
 from kvspec.system import Outcome, Setup
 
 
@@ -109,8 +109,11 @@ def _false(outcome: Outcome) -> bool:
 
 def _history(seen: Observation, block: int) -> dict[str, int]:
     """The blocks of complete history of every active request in decode."""
-    active = {name for page in seen.pages for name in page.owners}
-    return {name: view.history // block for name, view in seen.requests.items() if name in active and view.phase is Phase.DECODE}
+    return {
+        name: view.history // block
+        for name, view in seen.requests.items()
+        if view.status is RequestStatus.ACTIVE and view.phase is Phase.DECODE
+    }
 
 
 def _waiting(seen: Observation, history: dict[str, int], sparse: set[str]) -> int:

@@ -63,8 +63,8 @@ class Chats(_Levels):
     def jobs(self) -> Iterator[Job]:
         """The requests."""
         for n in range(self.requests):
-            read = (*range(1, self.prefix + 1), *_tokens(n, self.own))
-            yield Job(f"chat{n}", n * self.arrival, [Turn(read, self.decode)], _first_written(n))
+            turn = Turn(_prompt(n, self.prefix, self.own), self.decode)
+            yield Job(f"chat{n}", n * self.arrival, [turn], _first_written(n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Agents(_Levels):
     def jobs(self) -> Iterator[Job]:
         """The requests."""
         for n in range(self.requests):
-            first = Turn((*range(1, self.prefix + 1), *_tokens(n, self.own)), self.decode, self.pause)
+            first = Turn(_prompt(n, self.prefix, self.own), self.decode, self.pause)
             later = [
                 Turn(_tokens(n, self.tool, self.own + self.tool * turn), self.decode, self.pause)
                 for turn in range(self.turns - 1)
@@ -110,13 +110,18 @@ class Document(_Levels):
     def jobs(self) -> Iterator[Job]:
         """The requests."""
         for n in range(self.requests):
-            read = (*range(1, self.document + 1), *_tokens(n, self.question))
-            yield Job(f"question{n}", n * self.arrival, [Turn(read, self.decode)], _first_written(n))
+            turn = Turn(_prompt(n, self.document, self.question), self.decode)
+            yield Job(f"question{n}", n * self.arrival, [turn], _first_written(n))
 
 
 Parameters: TypeAlias = Chats | Agents | Document
 BUILT_IN: dict[str, type[Parameters]] = {"chats": Chats, "agents": Agents, "document": Document}
 """The workloads that come with the tool, by name."""
+
+
+def _prompt(request: int, shared: int, own: int) -> tuple[int, ...]:
+    """Tokens that all requests begin with, then some that only this one has."""
+    return (*range(1, shared + 1), *_tokens(request, own))
 
 
 def _tokens(request: int, count: int, skip: int = 0) -> tuple[int, ...]:

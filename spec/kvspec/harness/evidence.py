@@ -81,7 +81,7 @@ class Evidence:
         """The number of the page that a request's block refers to, or that it had last, if the tree has that still."""
         number = self.index.by_ref.get(ref)
         if number is None and (key := self.side.memory.tree_pages.get(ref)) is not None:
-            number = self.index.by_key.get(key, self.index.copied.get(key))
+            number = self.index.by_key[key] if key in self.index.by_key else self.index.copied.get(key)
         if number is None:
             self.request(ref.request)
             raise Nothing(f"{ref} has no page")

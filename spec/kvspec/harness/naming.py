@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
@@ -158,9 +159,6 @@ class Index:
         self.keys: list[PageKey] = []
         self.by_key: dict[PageKey, int] = {}
         self.by_ref: dict[PageRef, int] = {}
-        self.copied: dict[PageKey, int] = {
-            tree_key(page): number for number, page in enumerate(self.pages) if page.copy_of is not None and page.tokens
-        }
         self.at: dict[tuple[Level, str, int], int] = {}
         self.problems: list[str] = []
         self.twins: dict[int, int] = {}
@@ -292,6 +290,11 @@ class Index:
 
     def _columns(self, view: SnapshotView) -> tuple[Sequence[object], ...]:
         return tuple(view.indices), tuple(view.levels), list(map(self._orders.__getitem__, map(id, view.ready)))
+
+    @cached_property
+    def copied(self) -> dict[PageKey, int]:
+        """A copy of each page that has some (R14.1), by what the page is known by."""
+        return {tree_key(page): number for number, page in enumerate(self.pages) if page.copy_of is not None and page.tokens}
 
     def in_tree(self, key: PageKey) -> bool:
         """Whether there is a page of this key, or a copy of it (R14.1)."""
