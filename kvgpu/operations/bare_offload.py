@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvgpu.errors import InvalidArgument, LogicError, OutOfPages, OutOfRange
+from kvgpu.errors import LogicError, OutOfPages
+from kvgpu.operations.named_blocks import need_named
 from kvgpu.operations.offload import host_counts, joined, offload
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, Scope
@@ -19,10 +20,7 @@ from kvspec.config import Level
 
 def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> None:
     """Move blocks of complete history to the host, without a look at the phase or the owners (R4.9)."""
-    if groups is not None and any(not 0 <= group < request.group_count for group in groups):
-        raise OutOfRange(f"offload of {request.name}: groups {list(groups)} are not all layer groups of the manager")
-    if any(block < 0 for block in blocks):
-        raise InvalidArgument(f"offload of {request.name}: blocks {list(blocks)}: a block is not negative")
+    need_named(request, f"offload of {request.name}", blocks, groups)
     if not request.active:
         raise LogicError(f"offload of {request.name}: it is {request.status.value}, only an active request offloads")
     chosen = [group for group in range(request.group_count) if request.sparse[group]] if groups is None else sorted(set(groups))

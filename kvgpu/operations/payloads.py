@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kvgpu.device.api import DeviceError, Memory, Stream
-from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
+from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
+from kvgpu.operations.named_blocks import need_named
 from kvgpu.operations.state import Core, WriteTarget
 from kvgpu.requests.request import Request
 from kvgpu.storage.copier import Buffer, Side
@@ -34,10 +35,7 @@ class PageRead:
 def writable(core: Core, request: Request, blocks: Sequence[int], groups: Sequence[int] | None) -> list[WriteTarget]:
     """The pages that a ``write`` goes to, all beam rows; the errors of R2.1."""
     name = f"write of {request.name}"
-    if groups is not None and any(not 0 <= group < request.group_count for group in groups):
-        raise OutOfRange(f"{name}: groups {list(groups)} are not all layer groups of the manager")
-    if any(block < 0 for block in blocks):
-        raise InvalidArgument(f"{name}: blocks {list(blocks)}: a block is not negative")
+    need_named(request, name, blocks, groups)
     if not request.active:
         raise LogicError(f"{name}: it is {request.status.value}, only an active request writes")
     targets: list[WriteTarget] = []

@@ -52,7 +52,7 @@ def test_a_batch_without_memory_is_refused(spare: int) -> None:
     limit_memory(it, None)
     it._device.settle()
     done(it, "  - batch: {name: rows, rows: 64, blocks: 64}\n  - close_batch: rows")
-    assert in_use(it._device) >= used  # type: ignore[arg-type]
+    assert in_use(it._device) == used  # type: ignore[arg-type]
     it.close()
 
 
