@@ -31,3 +31,9 @@ class KeepsFiles(Reference):
         handle, name = tempfile.mkstemp(prefix="hoard-")
         Path(name).write_bytes(b"kept")
         open(handle, "rb").close()
+
+
+class SharesAlone(Reference):
+    """It has no private ownership."""
+
+    capabilities = Reference.capabilities - {"private"}

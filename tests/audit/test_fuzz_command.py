@@ -123,3 +123,24 @@ def test_wrong_usage_is_refused_before_anything_runs(args: tuple[str, ...], said
     result = fuzz(*args)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", " ").split())
+
+
+def test_an_ownership_is_one_that_there_is() -> None:
+    result = fuzz("--seeds", "1", "--ownership", "mine")
+    assert result.exit_code == 2
+    assert "--ownership mine: expected any, shared or private" in result.output
+
+
+def test_private_ownership_is_refused_of_a_system_that_does_not_have_it() -> None:
+    result = fuzz("--seeds", "1", "--ownership", "private", "--system", "tests.audit.hoarders:SharesAlone")
+    assert result.exit_code == 2
+    assert "--ownership private: tests.audit.hoarders:SharesAlone with profile small lacks: ownership: private" in result.output
+
+
+def test_what_repeats_a_lifecycle_names_the_ownership(tmp_path: Path) -> None:
+    args = ("--seeds", "1", "--steps", "12", "--ownership", "private", "--system", "tests.audit.hoarders:KeepsSlots")
+    result = fuzz(*args, "--output", str(tmp_path))
+    assert result.exit_code == 1
+    assert "--ownership private" in " ".join(result.output.split("reproduce:")[-1].split())
+    (scenario,) = load_file(tmp_path / "lifecycle-0.yaml")
+    assert scenario.manager.ownership == "private"

@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 
 from kvspec.audit import rare_stories as stories
 from kvspec.audit.drawing import STREAMS, Draw
-from kvspec.audit.managers import Profile, random_manager
-from kvspec.audit.reached import STATES, Reached, reached_by, state, watched
+from kvspec.audit.managers import Profile, owned, random_manager
+from kvspec.audit.reached import Reached, reached_by, watched
+from kvspec.audit.states import STATES, state
 from kvspec.audit.workload import Chooser
 from kvspec.cli.main import app
+from kvspec.config import Ownership
 from kvspec.harness.difference import Verdict
 from kvspec.harness.replay import Named, replay_chosen
 from kvspec.harness.systems import find_system, setup_for
@@ -23,6 +25,21 @@ from kvspec.scenario import Position, Scenario, Step
 from kvspec.system import Setup
 
 REFERENCE = Named("kvref", find_system("kvref"))
+
+PRIVATE_STATES = (
+    "copy, no backing",
+    "adopted",
+    "backing left behind",
+    "attach",
+    "attach, gates",
+    "backing of a copy that stays",
+    "offload over disk",
+    "held copy freed",
+    "held copy moved",
+    "rebase, copy",
+    "rebase, backing",
+    "prefetch, copy",
+)
 
 HEAD = "kvspec: 1\nname: one\nmanager:\n"
 SPARSE = "  layers: [{name: main, buffers: [{role: key, bytes: 64, sparse: true}]}]\n"
@@ -77,6 +94,23 @@ CASES: dict[str, str] = {
     + steps(*GROWN, "suspend: r", "evict: {level: gpu, group: ssm, pages: 1}", "resume: r"),
 }
 
+OWN = SPARSE.replace("layers:", "ownership: private\n  layers:")
+IN_PREFILL = ("create: a", "resume: a", "resize: {request: a, capacity: 2, history: 2}", "commit: {request: a, tokens: [1, 2]}")
+SECOND = ("create: {request: b, tokens: [1]}", "resume: b")
+CASES |= {
+    "copy, no backing": manager(OWN, 1, 6, 4) + steps(*IN_PREFILL, *SECOND),
+    "adopted": manager(OWN, 1, 6, 4) + steps("seed_prefix: {tokens: [1], level: gpu}", *SECOND),
+    "backing left behind": manager(OWN, 1, 6, 4) + steps(*IN_PREFILL, "close: a"),
+    "attach": manager(OWN, 1, 6, 4) + steps(*IN_PREFILL, *SECOND, "enter_decode: a", "enter_decode: b"),
+    "attach, gates": manager(OWN, 1, 6, 4)
+    + steps(*IN_PREFILL, *SECOND, "gate: {stream: exec, as: g}", "enter_decode: a", "enter_decode: b"),
+    "backing of a copy that stays": manager(OWN, 1, 6, 4)
+    + steps(*IN_PREFILL, "create: {request: b, tokens: [1]}", "resume: {request: b, decode: true}"),
+    "held copy freed": manager(OWN, 1, 6, 4)
+    + steps(*IN_PREFILL, *SECOND, "enter_decode: a", "suspend: b", "evict: {level: gpu, pages: 1}"),
+    "held copy moved": manager(OWN, 1, 6, 4) + steps(*IN_PREFILL, "suspend: a", "evict: {level: gpu, pages: 1}"),
+}
+
 
 def reached_in(text: str) -> Reached:
     loaded = read_bytes(Path("one.yaml"), text.encode())
@@ -90,6 +124,15 @@ def test_a_state_is_recognised_at_the_last_step_and_not_before(name: str) -> Non
     assert reached_in(text).of(name) == 1
     without = text[: text.rindex("  - ")]
     assert reached_in(without).of(name) == 0
+
+
+def test_lifecycles_of_private_ownership_come_to_all_that_it_has() -> None:
+    reached = Reached()
+    for seed in range(60):
+        chosen(seed, watched(REFERENCE, reached), Ownership.PRIVATE)
+        if all(reached.of(name) for name in PRIVATE_STATES):
+            return
+    assert not [name for name in PRIVATE_STATES if not reached.of(name)]
 
 
 def test_a_read_that_has_run_is_not_to_come() -> None:
@@ -109,10 +152,10 @@ def test_a_name_is_given_once() -> None:
         state("promotion", "again")(lambda moment: True)
 
 
-def chosen(seed: int, reference: Named) -> tuple[Step, ...]:
+def chosen(seed: int, reference: Named, ownership: Ownership = Ownership.SHARED) -> tuple[Step, ...]:
     """Forty steps that are chosen with what a reference shows in view."""
     rng = Random(seed)
-    manager = random_manager(rng, Profile())
+    manager = owned(random_manager(rng, Profile()), seed, ownership)
     chooser = Chooser(rng, manager, Profile())
     left = iter(range(40))
     head = Scenario("one", (), (), (), manager, STREAMS, (), Position(Path("one.yaml"), 1, 1), 0)

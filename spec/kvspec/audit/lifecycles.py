@@ -12,7 +12,7 @@ from kvspec.audit.able import Able, Scout
 from kvspec.audit.drawing import STREAMS
 from kvspec.audit.emit import document, step_mapping
 from kvspec.audit.fitting import Range
-from kvspec.audit.managers import Profile
+from kvspec.audit.managers import Profile, owned
 from kvspec.audit.reached import Reached, watched
 from kvspec.audit.still_held import files_left, own_folder, still_held
 from kvspec.audit.workload import Chooser
@@ -148,7 +148,9 @@ def try_lifecycle(
     fits = Range.of(able)
     if fits is None:
         return LifecycleResult(unfinished="no manager fits both systems")
-    manager = with_policies(fits.manager(rng, profile), implementation.factory)
+    drawn = fits.manager(rng, profile)
+    private = owned(drawn, seed, profile.ownership)
+    manager = with_policies(drawn if able.lacks(private) else private, implementation.factory)
     scout = None
     if not (able.misuse and able.partial):
         scout = Scout(able, reference.factory, Setup(manager, STREAMS, dict(options)))

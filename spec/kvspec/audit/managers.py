@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from kvspec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, LevelKind, ManagerConfig
+from kvspec.config import BufferConfig, LayerConfig, LayerKind, LevelConfig, LevelKind, ManagerConfig, Ownership
 
 BIG = 90
 """Requests of up to six times as many blocks, in pools of up to nine times as many slots or more."""
+
+PRIVATE_SHARE = 0.25
+"""Of the managers with sparse layers, those of private ownership where it is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Profile:
     """Share of calls made without looking at the state."""
     allowed: frozenset[str] | None = None
     """The extensions of a profile of the suite (`kvspec.profiles`) that it keeps to; ``None``: it may contain anything."""
+    ownership: Ownership | None = None
+    """Who owns GPU pages (section 14 of the rules); ``None``: drawn, where there are sparse layers."""
     big: bool = False
     """Hundreds of blocks a request, batches of many rows, tokens of up to 2**40."""
 
@@ -31,6 +36,24 @@ class Profile:
     def scale(self) -> int:
         """By how much pools and lengths are larger than by default."""
         return BIG if self.big else 1
+
+
+def owned(manager: ManagerConfig, seed: int, ownership: Ownership | None) -> ManagerConfig:
+    """A manager with the ownership that is asked for; drawn by the seed alone where none is.
+
+    Where there is no sparse layer both are one. So if private ownership is asked for, there is: its first layer becomes one.
+    """
+    sparse = any(layer.sparse for layer in manager.layers)
+    if ownership is None:
+        ownership = Ownership.PRIVATE if sparse and Random(f"ownership {seed}").random() < PRIVATE_SHARE else Ownership.SHARED
+    if ownership is Ownership.SHARED:
+        return manager
+    layers, levels = manager.layers, manager.levels
+    if not sparse:
+        buffers = tuple(buffer.model_copy(update={"sparse": True}) for buffer in layers[0].buffers)
+        layers = (layers[0].model_copy(update={"kind": LayerKind.ATTENTION, "buffers": buffers}), *layers[1:])
+        levels = levels if len(levels) > 1 else (*levels, LevelConfig(kind=LevelKind.HOST, slots=levels[0].slots))
+    return manager.model_copy(update={"ownership": Ownership.PRIVATE, "layers": layers, "levels": levels})
 
 
 def random_manager(rng: Random, profile: Profile) -> ManagerConfig:

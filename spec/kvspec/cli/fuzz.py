@@ -23,6 +23,8 @@ from kvspec.harness.watch import DEFAULT_SECONDS
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from kvspec.audit.able import Able
+    from kvspec.audit.fitting import Range
     from kvspec.audit.lifecycles import Found, LifecycleResult
     from kvspec.audit.managers import Profile
     from kvspec.audit.reached import Reached
@@ -38,6 +40,8 @@ SHRINK_SECONDS = 30.0
 
 
 SMALL, BIG = "small", "big"
+ANY = "any"
+"""Shared or private ownership, as it is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +56,17 @@ class Plan:
     faults: bool
     profile: str
     timeout: float
+    ownership: str = ANY
 
     def contents(self) -> Profile:
         """What its lifecycles may contain."""
         from kvspec.audit.managers import Profile
+        from kvspec.config import Ownership
         from kvspec.profiles import profile
 
         allowed = None if self.profile in (SMALL, BIG) else profile(self.profile)
-        return Profile(gates=self.gates, faults=self.faults, big=self.profile == BIG, allowed=allowed)
+        ownership = None if self.ownership == ANY else Ownership(self.ownership)
+        return Profile(gates=self.gates, faults=self.faults, big=self.profile == BIG, allowed=allowed, ownership=ownership)
 
 
 @dataclass(slots=True)
@@ -113,6 +120,12 @@ def fuzz(
             "or small ones that keep to a profile of the suite: prefix, prefix+host, ... (docs/profiles.md)."
         ),
     ] = SMALL,
+    ownership: Annotated[
+        str,
+        typer.Option(
+            help="Who owns the GPU pages of sparse groups: shared, private (section 14 of the rules), or any: as drawn."
+        ),
+    ] = ANY,
 ) -> None:
     """Run random lifecycles through both systems. Whatever differs is shrunk to a short scenario."""
     from rich.console import Console
@@ -123,6 +136,7 @@ def fuzz(
     from kvspec.audit.reached import Reached
     from kvspec.cli.calls import print_calls, tell_what_is_left
     from kvspec.cli.reached import print_states
+    from kvspec.config import Ownership
     from kvspec.harness.policies import unusual_policies
     from kvspec.system import Setup
 
@@ -134,9 +148,14 @@ def fuzz(
         _must_be_folder(output)
     console = Console()
     start = time.monotonic()
-    plan = Plan(steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults, profile, timeout)
+    plan = Plan(
+        steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults, profile, timeout, ownership
+    )
+    _must_be_ownership(ownership)
     able = Able((found_system(system), found_system(against)), _allowed(plan))
     fits = tell_what_is_left(console, able, system)
+    if ownership == Ownership.PRIVATE:
+        _must_have_private(able, fits, system, profile)
     if device is Device.CUDA:
         must_build(system, able.factories[0], Setup(fits.manager(Random(first), plan.contents()), STREAMS, plan.options))
     cores = os.cpu_count() or 1
@@ -192,6 +211,25 @@ def _allowed(plan: Plan) -> frozenset[str] | None:
         return plan.contents().allowed
     except ProfileError as error:
         refuse(f"--profile {error}; or {SMALL}, or {BIG}")
+
+
+def _must_be_ownership(ownership: str) -> None:
+    """Leave if an ownership is none."""
+    from kvspec.config import Ownership
+
+    known = [ANY, *(one.value for one in Ownership)]
+    if ownership not in known:
+        refuse(f"--ownership {ownership}: expected {', '.join(known[:-1])} or {known[-1]}")
+
+
+def _must_have_private(able: Able, fits: Range, system: str, profile: str) -> None:
+    """Leave if no manager of private ownership fits."""
+    from kvspec.audit.managers import Profile, owned
+    from kvspec.config import Ownership
+
+    one = owned(fits.manager(Random(0), Profile()), 0, Ownership.PRIVATE)
+    if lacks := able.lacks(one):
+        refuse(f"--ownership private: {system} with profile {profile} lacks: {', '.join(lacks)}")
 
 
 def _must_be_folder(output: Path) -> None:
@@ -348,6 +386,7 @@ def _command(seed: int, plan: Plan) -> str:
         if value != {"steps": "60", "system": "kvgpu", "against": "kvref", "device": "auto", "schedule": "fifo"}[name]:
             parts += [f"--{name}", value]
     parts += [] if plan.profile == SMALL else ["--profile", plan.profile]
+    parts += [] if plan.ownership == ANY else ["--ownership", plan.ownership]
     parts += [f"--no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on]
     return shlex.join(parts)
 

@@ -49,7 +49,7 @@ def print_states(console: Console, reached: Reached, every: bool = True) -> None
     from rich.markup import escape
     from rich.table import Table
 
-    from kvspec.audit.reached import STATES
+    from kvspec.audit.states import STATES
 
     table = Table("state", box=None)
     table.add_column("reached", justify="right")
