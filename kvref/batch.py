@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
+from kvref.cached import CapturedFetch
 from kvref.failure import invalid, logic
 from kvref.lookup import any_batch, live, open_batch
 from kvref.order import Work
-from kvref.state import (
-    EMPTY,
-    NEVER,
-    Batch,
-    Entries,
-    Request,
-    State,
-    Upload,
-    batch_of,
-    fresh,
-    put_request,
-    snapshot,
-)
+from kvref.state import EMPTY, NEVER, Batch, Entries, Request, State, Upload, batch_of, fresh, put_request, snapshot
 from kvref.values import replace
 from kvspec import ops
 from kvspec.observation import BAD
@@ -34,7 +23,9 @@ def make_batch(state: State, op: ops.MakeBatch) -> tuple[State, None]:
     gone = [b.uid for b in state.batches.values() if b.name == op.name and not captured(state, b)]
     state, uid = fresh(replace(state, batches=state.batches.without(*gone)))
     blank = tuple(entries_of(state, None, op.blocks) for _ in range(op.rows))
-    batch = Batch(uid, op.name, (None,) * op.rows, op.blocks, op.levels, (NEVER,) * op.rows, (Upload(Work(), blank),))
+    nobody, nothing = (None,) * op.rows, ((),) * op.rows
+    batch = Batch(uid, op.name, nobody, op.blocks, op.levels, (NEVER,) * op.rows, (Upload(Work(), blank),))
+    batch = replace(batch, members=nobody, reserved=nothing)
     return put_batch(state, batch), None
 
 
@@ -118,7 +109,7 @@ def close_batch(state: State, op: ops.CloseBatch) -> tuple[State, None]:
 def captured(state: State, batch: Batch) -> bool:
     """R8.8: whether a graph reads the tables of a batch, or one that is being captured."""
     graphs = [*state.graphs.values(), state.capture.reads if state.capture is not None else ()]
-    return any(uid == batch.uid for reads in graphs for uid, _ in reads)
+    return any((part.batch if isinstance(part, CapturedFetch) else part[0]) == batch.uid for parts in graphs for part in parts)
 
 
 def no_capture(state: State, what: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+from kvref.cached import Slot
 from kvref.failure import Refused
 from kvref.layout import PoolGroup
 from kvref.locations import backing, redirect
 from kvref.order import NOTHING, Work, join
 from kvref.pages import delete, fence_slots, follow, free_slot, free_unkept, last_work, now, take_slot, write_page
-from kvref.state import Key, Page, Request, Slot, State, Submission, fresh, owners, pool_group_of, put_page, put_request
+from kvref.state import Key, Page, Request, State, Submission, fresh, owners, pool_group_of, put_page, put_request
 from kvref.tree import count, emit, prefix
 from kvref.values import replace
 from kvspec.config import Level

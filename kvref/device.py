@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kvref.cached import Captured, CapturedFetch
 from kvref.failure import logic, out_of_range
+from kvref.fetch import before_fetch, check_replay, replay_fetch
 from kvref.lookup import need_no_capture, need_stream
 from kvref.order import Work, pending
-from kvref.pages import submit_visible
+from kvref.pages import follow, submit_visible
 from kvref.reads import read_of
 from kvref.state import Capture, Fault, Read, State, fresh
 from kvref.values import replace
@@ -54,10 +56,26 @@ def replay(state: State, op: ops.Replay) -> tuple[State, None]:
         raise out_of_range(f"no graph {op.graph!r}: capture it first")
     need_stream(state, op.stream)
     need_no_capture(state, op.stream)
+    parts = state.graphs[op.graph]
+    check_replay(state, parts, op.select)
+    state = before_graph(state, parts, op.stream)
     read = Read(state.streams[op.stream].last)
-    for uid, table in state.graphs[op.graph]:
-        state, read = read_of(state, state.batches[uid], table, op.stream)
+    for part in parts:
+        if isinstance(part, CapturedFetch):
+            state = replay_fetch(state, part, op.select or {}, op.stream)
+        else:
+            state, read = read_of(state, state.batches[part[0]], part[1], op.stream)
     return replace(state, reads=state.reads.set(op.as_, read)), None
+
+
+def before_graph(state: State, parts: tuple[Captured, ...], stream: str) -> State:
+    """R15.8: a graph with a fetch runs, as a whole, after all that its fetches and table reads run after."""
+    fetches = [part for part in parts if isinstance(part, CapturedFetch)]
+    if not fetches:
+        return state
+    reads = [part for part in parts if not isinstance(part, CapturedFetch)]
+    before = [before_fetch(state, state.batches[part.batch], part.layer) for part in fetches]
+    return follow(state, stream, *before, *(state.batches[uid].uploads[-1].work for uid, _ in reads))
 
 
 def sync(state: State, op: ops.Sync) -> tuple[State, None]:

@@ -11,6 +11,7 @@ from kvref.lookup import group_indices, live, need_active, need_blocks
 from kvref.offload import host, move_history, offload, offload_of, plan_offload
 from kvref.pages import add_page, let_go, let_go_stale, renew, unkept_stale, unlock, write_history, write_of
 from kvref.policies.room import plan_after
+from kvref.reserving import reserve, reserved_pools
 from kvref.state import Key, Page, Request, State, batch_of, mapped, put_request, stale
 from kvref.values import replace
 from kvspec import ops
@@ -82,12 +83,14 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None,
     new = keys_of(state, r, range(state.layout.blocks(old.capacity), state.layout.blocks(r.capacity)))
     work = offload_of(state, r, range(old.history // tpb, r.history // tpb))
     plan = plan_after(before, state, (*mapped(state, r).values(), *pinned))
-    plan, chosen = plan_offload(state, plan, work, [state.layout.pool_group(Level.GPU, key[0]) for key in new])
+    pools = [*(state.layout.pool_group(Level.GPU, key[0]) for key in new), *reserved_pools(state, r)]
+    plan, chosen = plan_offload(state, plan, work, pools)
     # R3.14: a block that goes stale as it completes, and that this operation evicts, goes with its payload.
     state = write_history(state, r, old.history, r.history, plan.at.keys() - plan.dropped)
     state = act(state, plan)
     for key in new:
         state = add_page(state, r, key)
+    state = reserve(state, r.name)
     state = write_history(state, state.requests[r.name], old.history, r.history)
     return offload(state, chosen)
 

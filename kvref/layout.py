@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig, Ownership
 from kvspec.policies import Policies
@@ -13,18 +13,26 @@ PoolGroup = tuple[Level, int]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A buffer, and where it lies in a page: bytes of its pool's slot, own byte offset inside that slot (R1.6)."""
+    """A buffer, and where it lies in a page: bytes of its pool's slot, own byte offset inside that slot (R1.6).
+
+    ``start``: where its bytes begin in the page; ``length``: how many they are.
+    """
 
     layer: str
     role: str
     bytes: int
     slot_bytes: int
     offset: int
+    start: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A layer group (R1.5). ``slot_sizes``: of its pools, largest first; ``pools``: its pool group on each level (R1.6)."""
+    """A layer group (R1.5). ``slot_sizes``: of its pools, largest first; ``pools``: its pool group on each level (R1.6).
+
+    ``selected``, ``reserve``: of its fetches, 0 where there are none (R15.1); ``units``: of a page (R15.11).
+    """
 
     index: int
     name: str
@@ -35,6 +43,9 @@ class Group:
     layers: tuple[str, ...]
     buffers: tuple[Buffer, ...]
     slot_sizes: tuple[int, ...]
+    selected: int
+    reserve: int
+    units: int
     pools: tuple[int, ...] = ()
 
     @property
@@ -132,21 +143,7 @@ def layout(config: ManagerConfig) -> Layout:
         slots.append((each,) * len(kinds))
     if slots[Level.GPU][0] < 1:
         raise ValueError("the gpu level is smaller than one slot of each of its pool groups: give it more bytes (R1.2)")
-    complete = tuple(
-        Group(
-            g.index,
-            g.name,
-            g.ssm,
-            g.sparse,
-            g.window,
-            g.sinks,
-            g.layers,
-            g.buffers,
-            g.slot_sizes,
-            tuple(n[g.index] for n in numbers),
-        )
-        for g in groups
-    )
+    complete = tuple(replace(g, pools=tuple(n[g.index] for n in numbers)) for g in groups)
     private = config.ownership is Ownership.PRIVATE
     return Layout(config.tokens_per_block, config.max_util_for_resume, complete, tuple(slots), config.policy, private)
 
@@ -160,11 +157,12 @@ def _group(index: int, tpb: int, layers: list[LayerConfig]) -> Group:
         for b in layer.buffers:
             size = b.bytes if ssm else b.bytes * tpb // (b.tokens_per_block or tpb)  # R1.3: a state has its size whatever tpb
             pools.setdefault(size, []).append((layer.name, b.role, b.bytes))
-    buffers = {
-        (layer, role): Buffer(layer, role, nbytes, size * len(pool), size * i)
-        for size, pool in pools.items()
-        for i, (layer, role, nbytes) in enumerate(pool)
-    }
+    buffers: dict[tuple[str, str], Buffer] = {}
+    start = 0
+    for size, pool in sorted(pools.items(), key=lambda item: -item[0] * len(item[1])):
+        for i, (owner, role, nbytes) in enumerate(pool):
+            buffers[owner, role] = Buffer(owner, role, nbytes, size * len(pool), size * i, start + size * i, size)
+        start += size * len(pool)
     return Group(
         index,
         first.name,
@@ -175,4 +173,7 @@ def _group(index: int, tpb: int, layers: list[LayerConfig]) -> Group:
         tuple(layer.name for layer in layers),
         tuple(buffers[layer.name, b.role] for layer in layers for b in layer.buffers),
         tuple(sorted((size * len(pool) for size, pool in pools.items()), reverse=True)),
+        first.buffers[0].selected or 0,
+        first.buffers[0].reserve or 0,
+        tpb // (first.buffers[0].unit or tpb),
     )

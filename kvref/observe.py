@@ -5,37 +5,29 @@ from __future__ import annotations
 from operator import is_
 
 from kvref.batch import dirty_rows
+from kvref.cached import Cache, Fetched, Reservation
 from kvref.eviction import evictable
+from kvref.fetch import raw
+from kvref.layout import Group
 from kvref.locations import locations
 from kvref.maps import Map
 from kvref.order import Stream, Work, observed, pending
 from kvref.queries import since_reset
-from kvref.state import (
-    Batch,
-    Key,
-    Node,
-    Page,
-    Read,
-    Request,
-    Snapshot,
-    State,
-    Upload,
-    batch_of,
-    kept,
-    locked,
-    snapshot,
-    status,
-)
+from kvref.state import Batch, Key, Node, Page, Read, Request, Snapshot, State, Upload, batch_of, kept, locked, snapshot, status
 from kvref.tree import prefix
 from kvref.values import memo_of, memoised
 from kvspec.config import Level
 from kvspec.observation import (
     BatchView,
+    CachedView,
+    CacheView,
+    FetchView,
     Observation,
     Order,
     PageRef,
     PageStatus,
     PageView,
+    Part,
     PoolView,
     ReadView,
     RequestStatus,
@@ -44,6 +36,7 @@ from kvspec.observation import (
     TableEntries,
     TreeBlockView,
 )
+from kvspec.payload import Content
 
 
 def observe(state: State) -> Observation:
@@ -74,7 +67,59 @@ def observe(state: State) -> Observation:
         labels={label: snapshot_view(state, s) for label, s in state.labels.items()},
         reads={label: read_view(state, read) for label, read in state.reads.items()},
         streams={name: order(state, s.last) for name, s in state.streams.items()},
+        reserved=reserved_view(state),
+        caches=cache_views(state),
+        fetches={label: fetch_view(state, done) for label, done in state.fetches.items()},
     )
+
+
+def reserved_view(state: State) -> dict[str, dict[str, tuple[int, ...]]]:
+    """R15.2: by request and group, the slots reserved."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for one in state.reservations.values():
+        if one.held and one.slots:
+            group = state.layout.groups[one.group].name
+            found.setdefault(one.request, {})[group] = tuple(slot.number for slot in one.slots)
+    return found
+
+
+def cache_views(state: State) -> dict[str, dict[str, CacheView]]:
+    """R15.3: by request and layer, what is cached."""
+    found: dict[str, dict[str, CacheView]] = {}
+    for one in state.reservations.values():
+        group = state.layout.groups[one.group]
+        for layer in group.layers if one.held and one.slots else ():
+            found.setdefault(one.request, {})[layer] = cache_view(state, one, group, layer)
+    return found
+
+
+def cache_view(state: State, one: Reservation, group: Group, layer: str) -> CacheView:
+    """The cache of a request and layer; nothing is known of it while its last fetch is pending."""
+    cache = one.caches.get(layer, Cache())
+    if pending(cache.work, state.gates):
+        return CacheView(order(state, cache.work))
+    views = [
+        CachedView(
+            c.number, raw(one, c.entry, group.units), None if c.content is None else part_of(group, layer, c.number, c.content)
+        )
+        for c in cache.cached
+    ]
+    return CacheView(order(state, cache.work), tuple(views))
+
+
+def part_of(group: Group, layer: str, number: int, content: Content) -> Part:
+    """R15.11: what a block, or a unit of one, has of a layer's buffers."""
+    at = number % group.units
+    own = [b for b in group.buffers if b.layer == layer]
+    lengths = [b.length // group.units for b in own]
+    return Part(content, tuple((b.start + at * n, b.start + (at + 1) * n) for b, n in zip(own, lengths, strict=True)))
+
+
+def fetch_view(state: State, done: Fetched) -> FetchView:
+    """A fetch; it has put out nothing while it is pending."""
+    if pending(done.work, state.gates):
+        return FetchView(order(state, done.work), done.layer, done.requests)
+    return FetchView(order(state, done.work), done.layer, done.requests, done.entries, done.found)
 
 
 def order(state: State, work: Work) -> Order:

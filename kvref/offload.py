@@ -10,6 +10,7 @@ from kvref.eviction import Plan, act, new_plan, reserve_all, reserve_room
 from kvref.layout import PoolGroup
 from kvref.locations import attaches
 from kvref.pages import give_up, unlock
+from kvref.reserving import reserve, reserved_pools
 from kvref.state import Page, Request, State, locks, mapped, owners
 from kvref.tree import count
 from kvspec.config import Level
@@ -95,7 +96,10 @@ def attach(state: State, page: Page) -> State:
 
 def move_history(state: State, r: Request, must: Iterable[int] | None) -> State:
     """R4.3, R4.7: offload what has to fit of a request's complete history, and retry its older deferred pages. ``must``: as in
-    `offload_of`. R4.4: a page that stays holds up none after it. Raises `NoRoom`, `Refused`.
+    `offload_of`. R4.4: a page that stays holds up none after it. R15.2: a decode entry reserves slots.
+
+    Raises `NoRoom`, `Refused`.
     """
-    plan, chosen = plan_offload(state, new_plan(state, mapped(state, r).values()), offload_of(state, r, must))
-    return offload(act(state, plan), chosen)
+    plan = new_plan(state, mapped(state, r).values())
+    plan, chosen = plan_offload(state, plan, offload_of(state, r, must), reserved_pools(state, r))
+    return offload(reserve(act(state, plan), r.name), chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+from kvref.cached import Slot
 from kvref.layout import PoolGroup
 from kvref.locations import locations, redirect
 from kvref.order import NOTHING, Work, join, pending
@@ -12,7 +13,6 @@ from kvref.state import (
     Key,
     Page,
     Request,
-    Slot,
     State,
     can_commit,
     fresh,
@@ -74,6 +74,11 @@ def fence_slots(state: State, works: Mapping[tuple[PoolGroup, int], Work], *, re
         state = replace(state, free=state.free.set(pool, fenced(pool, state.free[pool])))
     for label, (pool, slots) in state.taken.items():
         state = replace(state, taken=state.taken.set(label, (pool, fenced(pool, slots))))
+    for held in state.reservations.values():
+        if held.held:  # R15.2
+            pool = state.layout.pool_group(Level.GPU, held.group)
+            kept = replace(held, slots=fenced(pool, held.slots))
+            state = replace(state, reservations=state.reservations.set(kept.id, kept))
     occupied = at_slots(state)
     for at, work in works.items():
         if (page := occupied.get(at)) is not None:

@@ -13,6 +13,7 @@ from kvref.lookup import need_active, need_stream, open_batch
 from kvref.offload import move_history
 from kvref.order import join, pending
 from kvref.pages import follow, submit_visible
+from kvref.reserving import forget, reservation
 from kvref.state import Batch, Request, State, Upload, mapped, put_request
 from kvref.values import replace
 from kvref.versions import settle
@@ -87,7 +88,19 @@ def upload(state: State, batch: Batch, rows: tuple[int, ...], stream: str) -> St
         state = put_request(state, replace(r, acknowledged=r.version))
     last_run = max((i for i, u in enumerate(batch.uploads) if not pending(u.work, state.gates)), default=0)
     uploads = (*batch.uploads[last_run:], Upload(work, tuple(table)))
-    return put_batch(state, replace(batch, published=tuple(published), uploads=uploads, refused=tuple(stuck), staging=staging))
+    batch = replace(batch, published=tuple(published), uploads=uploads, refused=tuple(stuck), staging=staging)
+    return forget(put_batch(state, published_rows(state, batch, rows)))
+
+
+def published_rows(state: State, batch: Batch, rows: tuple[int, ...]) -> Batch:
+    """R15.7: the batch that remembers who is in the rows written, and what they have reserved."""
+    members, reserved = list(batch.members), list(batch.reserved)
+    for row in rows:
+        name = batch.rows[row]
+        members[row] = name
+        own = [reservation(state, state.requests[name], g.index) for g in state.layout.groups] if name is not None else []
+        reserved[row] = tuple(one.id for one in own if one is not None)
+    return replace(batch, members=tuple(members), reserved=tuple(reserved))
 
 
 def wait_ready(state: State, op: ops.WaitReady) -> tuple[State, None]:

@@ -90,6 +90,9 @@ def since_reset(state: State) -> Counters:
             now.copy_pages - then.copy_pages,
             now.drop_pages - then.drop_pages,
             now.attach_pages - then.attach_pages,
+            now.fetch_hits - then.fetch_hits,
+            now.fetch_misses - then.fetch_misses,
+            now.fetch_bytes - then.fetch_bytes,
         )
         for name, now in state.counters.groups.items()
         for then in (state.reset.groups[name],)

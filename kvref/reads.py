@@ -9,6 +9,7 @@ from kvref.lookup import live, need_active, need_blocks, need_no_capture, need_s
 from kvref.order import join
 from kvref.pages import at_slots, fence_slots, follow, submit_visible
 from kvref.requests import need_beam
+from kvref.reserving import slots_of
 from kvref.state import Batch, Read, State, batch_of, locked, mapped, pool_group_of
 from kvref.values import replace
 from kvspec import ops
@@ -85,7 +86,8 @@ def record_table_read(state: State, batch: Batch, stream: str) -> State:
     for name in batch.rows:
         if name is not None and state.requests[name].active:
             state = follow(state, state.requests[name].stream, reads)
-    named = named_slots(state, batch)
+    rows = [state.reservations[number] for numbers in batch.reserved for number in numbers]
+    named = [*named_slots(state, batch), *(at for one in rows for at in slots_of(state, one))]  # R15.7
     state = fence_slots(state, dict.fromkeys(named, reads), read=True)
     owned, occupied = locked(state), at_slots(state)
     now = [owner for at in named if at in occupied for owner in owned.get(occupied[at].id, ())]  # whoever has it now

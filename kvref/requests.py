@@ -18,6 +18,7 @@ from kvref.pages import behind, follow, let_go, new_page
 from kvref.policies.copy_at import by_create
 from kvref.policies.match_renews import matched
 from kvref.policies.suspend import suspended
+from kvref.reserving import give_back, reserve, reserved_pools
 from kvref.state import Key, Request, State, batch_of, fresh, mapped, mark_newer, put_request, snapshot
 from kvref.tree import Match, match, matched_pages, shorter, usable
 from kvref.values import replace
@@ -137,6 +138,7 @@ def activate(state: State, r: Request, decode: bool, *, again: bool) -> State:
     locked = replace(r, status=RequestStatus.ACTIVE, phase=Phase.DECODE if decode else r.phase, resumed=True)
     work = offload_of(put_request(state, locked), locked, () if r.decoding else None)
     pools = [*(state.layout.pool_group(Level.GPU, key[0]) for key in states), *needs.pools(state)]
+    pools += reserved_pools(state, locked)
     plan, chosen = plan_offload(state, new_plan(state, needs.pinned), work, pools)
 
     state = act(state, plan)
@@ -153,6 +155,7 @@ def activate(state: State, r: Request, decode: bool, *, again: bool) -> State:
     r = replace(r, status=locked.status, phase=locked.phase, resumed=True)
     state = put_request(state, r)
     after.append(behind(mapped(state, r).values()))
+    state = reserve(state, r.name)
     return follow(offload(state, chosen), r.stream, *after)  # R7.9: neither waits for the other
 
 
@@ -162,7 +165,7 @@ def suspend(state: State, op: ops.Suspend) -> tuple[State, None]:
     if not r.active:
         raise logic(f"request {r.name!r} is suspended already")
     state = replace(state, counters=replace(state.counters, suspends=state.counters.suspends + 1))
-    return suspended(state, r), None
+    return give_back(suspended(state, r), r.name), None
 
 
 def close(state: State, op: ops.Close) -> tuple[State, None]:
@@ -172,7 +175,7 @@ def close(state: State, op: ops.Close) -> tuple[State, None]:
         return state, None
     state = finish(state, r, enter_rest=True)
     r = state.requests[r.name]
-    state = let_go(state, r, r.pages)
+    state = give_back(let_go(state, r, r.pages), r.name)
     batch = batch_of(state, r)
     if batch is not None:
         rows = tuple(None if name == r.name else name for name in batch.rows)

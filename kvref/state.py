@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
 
+from kvref.cached import Captured, FetchCount, Fetched, Reservation, Slot
 from kvref.layout import Layout, PoolGroup
 from kvref.maps import Map
 from kvref.order import NOTHING, Stream, Work
@@ -138,14 +139,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A slot that holds no page: its number, and the fence that its next use runs after (R7.2)."""
-
-    number: int
-    fence: Work
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """A snapshot (R6.1) of one request, group and beam row."""
 
@@ -183,6 +176,8 @@ NEVER, EMPTY = -1, 0
 class Batch:
     """A batch (section 8). ``published``: by row, the version last published, `NEVER` or `EMPTY`. ``uploads``: the last one, and
     before it those that may be pending. ``refused``: queued work of refused uploads. ``reads``: reads recorded on the tables.
+    ``members``, ``reserved``: by row, as last published, the member, and its reservations by number (R15.7). ``fetches``: those
+    so far.
     """
 
     uid: int
@@ -196,6 +191,9 @@ class Batch:
     reads: Work = NOTHING
     staging: int = 2
     open: bool = True
+    members: tuple[str | None, ...] = ()
+    reserved: tuple[tuple[int, ...], ...] = ()
+    fetches: Work = NOTHING
 
 
 @dataclass(frozen=True)
@@ -248,10 +246,10 @@ class Trace:
 
 @dataclass(frozen=True)
 class Capture:
-    """A capture under way: its stream, and the table reads so far, by batch and attention group."""
+    """A capture under way: its stream, and the reads and fetches so far."""
 
     stream: str
-    reads: tuple[tuple[int, int], ...] = ()
+    reads: tuple[Captured, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -259,6 +257,7 @@ class State:
     """Everything. ``step``: the number of operations before this one. ``serial``: the last identity handed out.
 
     ``free``: by pool group, in the order in which the slots became free. ``taken``: by label. ``gates``: the closed ones.
+    ``fetches``: by label. ``counting``: what fetches that have not run will have counted (R15.10).
     """
 
     layout: Layout
@@ -276,7 +275,10 @@ class State:
     labels: Map[str, Snapshot] = Map()  # noqa: RUF009
     reads: Map[str, Read] = Map()  # noqa: RUF009
     gates: Map[str, int] = Map()  # noqa: RUF009
-    graphs: Map[str, tuple[tuple[int, int], ...]] = Map()  # noqa: RUF009
+    graphs: Map[str, tuple[Captured, ...]] = Map()  # noqa: RUF009
+    reservations: Map[int, Reservation] = Map()  # noqa: RUF009
+    fetches: Map[str, Fetched] = Map()  # noqa: RUF009
+    counting: tuple[FetchCount, ...] = ()
     capture: Capture | None = None
     faults: tuple[Fault, ...] = ()
     calls: Map[str, int] = Map()  # noqa: RUF009

@@ -9,18 +9,20 @@ import kvref.batch as batch
 import kvref.commit as commit
 import kvref.device as device
 import kvref.executor as executor
+import kvref.fetch as fetch
 import kvref.growth as growth
 import kvref.pools as pools
 import kvref.publication as publication
 import kvref.queries as queries
 import kvref.reads as reads
 import kvref.requests as requests
+from kvref.cached import Slot
 from kvref.failure import Failure
 from kvref.layout import layout
 from kvref.maps import Map
 from kvref.order import NOTHING, Stream
 from kvref.pages import renew
-from kvref.state import Slot, State, Trace
+from kvref.state import State, Trace
 from kvref.values import replace
 from kvref.versions import settle
 from kvref.why import message
@@ -64,6 +66,7 @@ OPERATIONS: dict[type[ops.Operation], Callable[[State, Any], tuple[State, Value]
     ops.CloseBatch: batch.close_batch,
     ops.ReadPage: reads.read_page,
     ops.ReadTable: reads.read_table,
+    ops.Fetch: fetch.fetch,
     ops.CloseGate: device.close_gate,
     ops.OpenGate: device.open_gate,
     ops.FailCopy: device.fail_copy,
@@ -100,5 +103,5 @@ def step(state: State, op: ops.Operation) -> tuple[State, Outcome]:
     except Failure as failure:
         after = failure.state or before
         outcome = Outcome.failed(failure.kind, failure.message)
-    after = settle(renew(before, after))
+    after = fetch.counted(settle(renew(before, after)))
     return replace(after, step=state.step + 1, trace=Trace(after.trace.events, why=after.trace.why)), outcome

@@ -39,7 +39,7 @@ class Implementation:
     from 1, that is refused.
     """
 
-    capabilities: ClassVar[frozenset[str]] = frozenset((*VERBS, *FEATURES))
+    capabilities: ClassVar[frozenset[str]] = frozenset((*VERBS, *FEATURES)) - {"fetch"}
     policies: ClassVar[Offer] = USUAL
 
     def __init__(self, setup: Setup) -> None:

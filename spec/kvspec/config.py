@@ -87,12 +87,24 @@ class ConfigError(ValueError):
 
 
 class BufferConfig(Model):
-    """One named buffer of a layer (R1.3): ``bytes`` per block of ``tokens_per_block`` tokens."""
+    """One named buffer of a layer (R1.3): ``bytes`` per block of ``tokens_per_block`` tokens.
+
+    ``selected``, ``reserve``: of a sparse one, how many numbers a fetch selects for a row, and how many GPU slots a decoding
+    request reserves for what is fetched (R15.1); ``unit``: the tokens of what a number selects, a block's if left out (R15.11).
+    """
 
     role: str = Field(min_length=1)
     bytes: int = Field(gt=0)
     sparse: bool = False
     tokens_per_block: int | None = Field(default=None, gt=0)
+    selected: int | None = Field(default=None, gt=0)
+    reserve: int | None = Field(default=None, gt=0)
+    unit: int | None = Field(default=None, gt=0)
+
+    @property
+    def fetching(self) -> tuple[int | None, int | None, int | None]:
+        """What it says of fetches (R15.1): ``selected``, ``reserve``, ``unit``."""
+        return self.selected, self.reserve, self.unit
 
 
 class LayerConfig(Model):
@@ -174,12 +186,49 @@ class ManagerConfig(Model):
                         f"the manager's {self.tokens_per_block} (R1.6)",
                         *("layers", number, "buffers", at, "tokens_per_block"),
                     )
+        _check_fetching(self)
         return self
+
+
+def _check_fetching(manager: ManagerConfig) -> None:
+    """R15.1, R15.11: what buffers say of fetches. Raises `ConfigError`."""
+    tpb = manager.tokens_per_block
+    first: dict[tuple[object, ...], tuple[str, tuple[int | None, int | None, int | None]]] = {}
+    for number, layer in enumerate(manager.layers):
+        for at, buffer in enumerate(layer.buffers):
+            where, name = ("layers", number, "buffers", at), f"{layer.name}.{buffer.role}"
+            said = next((key for key in ("selected", "reserve", "unit") if getattr(buffer, key) is not None), None)
+            if said is not None and not buffer.sparse:
+                raise ConfigError(f"{said} of buffer {name}, which is not sparse (R15.1)", *where, said)
+            if said is not None and (buffer.selected is None or buffer.reserve is None):
+                raise ConfigError(f"buffer {name} needs both selected and reserve (R15.1)", *where, said)
+            alike, fetching = first.setdefault(_group_key(layer), (name, buffer.fetching))
+            if buffer.fetching != fetching:
+                raise ConfigError(
+                    f"buffers {alike} and {name} of one group must agree on selected, reserve and unit (R15.1)", *where
+                )
+            if buffer.selected is None or buffer.reserve is None:
+                continue
+            if buffer.unit is not None and tpb % buffer.unit:
+                problem = f"unit {buffer.unit} of buffer {name} must divide tokens_per_block {tpb} (R15.11)"
+                raise ConfigError(problem, *where, "unit")
+            units = tpb // (buffer.unit or tpb)
+            if buffer.reserve * units < buffer.selected:
+                raise ConfigError(
+                    f"buffer {name} reserves room for {buffer.reserve * units}, and selects {buffer.selected} (R15.1)",
+                    *(*where, "reserve"),
+                )
+            if buffer.bytes * (tpb // (buffer.tokens_per_block or tpb)) % units:
+                raise ConfigError(f"a unit of buffer {name} is no whole number of bytes (R15.11)", *where, "unit")
+
+
+def _group_key(layer: LayerConfig) -> tuple[object, ...]:
+    return layer.kind, layer.sliding_window, layer.sink_tokens, layer.sparse
 
 
 def group_names(config: ManagerConfig) -> tuple[str, ...]:
     """The layer groups' names, in order: each is named after its first layer (R1.5)."""
     first: dict[tuple[object, ...], str] = {}
     for layer in config.layers:
-        first.setdefault((layer.kind, layer.sliding_window, layer.sink_tokens, layer.sparse), layer.name)
+        first.setdefault(_group_key(layer), layer.name)
     return tuple(first.values())

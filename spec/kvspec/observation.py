@@ -185,7 +185,10 @@ class BatchView:
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:
-    """The counters of a layer group (R13.1). ``attach_pages``: given up for a page that the host had already (R14.13)."""
+    """The counters of a layer group (R13.1). ``attach_pages``: given up for a page that the host had already (R14.13).
+
+    ``fetch_hits``, ``fetch_misses``, ``fetch_bytes``: of the fetches that have run (R15.10).
+    """
 
     offload_pages: int = 0
     offload_bytes: int = 0
@@ -194,6 +197,9 @@ class GroupCounters:
     copy_pages: int = 0
     drop_pages: int = 0
     attach_pages: int = 0
+    fetch_hits: int = 0
+    fetch_misses: int = 0
+    fetch_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +257,52 @@ class ReadView:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Part of the contents of a page, by name: the bytes of each of ``ranges`` (first, end), one after the other."""
+
+    content: Content
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CachedView:
+    """A block that is cached for a request and layer (R15.3), or a unit of one (R15.11).
+
+    ``number``: that of the block or unit. ``entry``: where, as a fetch puts it out: slot times the units of a page, plus the
+    position. ``payload``: what is there of the layer's buffers, in their order: by name, or as bytes.
+    """
+
+    number: int
+    entry: int
+    payload: Part | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheView:
+    """The cache of a request and layer. ``order``: of the last fetch. ``cached``: the most recent first; ``None`` while that is
+    pending.
+    """
+
+    order: Order
+    cached: tuple[CachedView, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchView:
+    """A labelled fetch, or the last replay of a captured one (R15.4).
+
+    ``requests``: who is in each row as last published. ``entries``: what it put out, int [rows, k]. ``found``: for each
+    of these ``hit``, ``miss`` or ``-``. Both ``None`` while it is pending.
+    """
+
+    order: Order
+    layer: str
+    requests: tuple[str | None, ...]
+    entries: tuple[tuple[int, ...], ...] | None = None
+    found: tuple[tuple[str, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TreeBlockView:
     """A block of the prefix tree that no page need stand in (R2.6, R3.9)."""
 
@@ -266,7 +318,9 @@ class Observation:
     ``onboard``, ``copy``). ``events``: the tree events of the last operation alone, in order.
     ``labels``: the snapshots kept by `snapshot`. ``reads``: by label.
     ``streams``: by stream name, the order of work submitted next. ``faults``: problems that the system itself
-    found (an unordered access, say), one readable text each; any is a failure.
+    found (an unordered access, say), one readable text each; any is a failure. ``reserved``: by request and group, the GPU slots
+    that it has reserved, where it has some (R15.2). ``caches``: by request and layer, where it has reserved slots (R15.3).
+    ``fetches``: by label.
     """
 
     groups: tuple[str, ...]
@@ -283,3 +337,6 @@ class Observation:
     reads: Mapping[str, ReadView]
     streams: Mapping[str, Order] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
+    reserved: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    caches: Mapping[str, Mapping[str, CacheView]] = field(default_factory=dict)
+    fetches: Mapping[str, FetchView] = field(default_factory=dict)

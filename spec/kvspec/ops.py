@@ -6,6 +6,7 @@ bare argument fills (``enter_decode: decoder``), if the verb has one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
@@ -17,6 +18,8 @@ Tokens: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
 Blocks: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 LevelName: TypeAlias = Annotated[LevelKind, Field(strict=False)]
+Selection: TypeAlias = Mapping[str, Blocks]
+"""What is selected (R15.4): block or unit numbers by request."""
 ByRow: TypeAlias = Annotated[tuple[int | None, ...] | None, Field(strict=False)]
 
 
@@ -360,6 +363,17 @@ class ReadTable(_OfBatch):
     as_: str = Field(default=UNLABELLED, alias="as")
 
 
+class Fetch(_OfBatch):
+    """Bring what is selected of a layer's history into reserved GPU slots, by one kernel (R15.4)."""
+
+    verb: ClassVar[str] = "fetch"
+    bare: ClassVar[str | None] = None
+    layer: str
+    select: Selection
+    stream: str = "exec"
+    as_: str = Field(default=UNLABELLED, alias="as")
+
+
 class CloseGate(Operation):
     """Hold a stream: work submitted to it from now on does not run until the gate opens."""
 
@@ -402,11 +416,15 @@ class EndCapture(Operation):
 
 
 class Replay(Operation):
-    """Replay a captured graph; what its last table read returned is kept under the label ``as``."""
+    """Replay a captured graph; what its last table read returned is kept under the label ``as``.
+
+    ``select``: for the fetches in it (R15.8).
+    """
 
     verb: ClassVar[str] = "replay"
     graph: str
     stream: str = "exec"
+    select: Selection | None = None
     as_: str = Field(default=UNLABELLED, alias="as")
 
 

@@ -74,6 +74,7 @@ EXTENSIONS: Mapping[str, Extension] = MappingProxyType(
                 lambda s: any(layer.sparse for layer in s.manager.layers) or any(_decides_phase(step.op) for step in s.steps),
             ),
             _extension("private", "GPU copies of each request's own", "", lambda s: s.manager.ownership is Ownership.PRIVATE),
+            _extension("fetch", "fetches of selected history into reserved slots", "fetch", lambda s: s.fetches),
             _extension(
                 "tables",
                 "what kernels and their callers read: batches, rows, device tables, snapshots, versions, layout",

@@ -44,10 +44,10 @@ class GroupRef:
 class Work:
     """A label of ``pending`` and ``done``. Exactly one of the fields after ``kind`` that belongs to it is set.
 
-    ``publish``: ``name`` is the batch. ``read``: ``name`` is the label. ``page``: ``pages``. ``slot``: ``pool``.
+    ``publish``: ``name`` is the batch. ``read``, ``fetch``: ``name`` is the label. ``page``: ``pages``. ``slot``: ``pool``.
     """
 
-    kind: Literal["publish", "page", "read", "slot"]
+    kind: Literal["publish", "page", "read", "fetch", "slot"]
     name: str = ""
     pages: tuple[PageRef, ...] = ()
     pool: tuple[Level, str] | None = None
@@ -77,6 +77,21 @@ def request_group(text: str, groups: Sequence[str], *, single: bool = False) -> 
 def batch_group(text: str, groups: Sequence[str], *, single: bool = False) -> GroupRef:
     """Resolve ``batch.group``, as `request_group` does."""
     return _owner_group(text, groups, "batch", single)
+
+
+def request_layer(text: str, layers: Sequence[str]) -> tuple[str, str]:
+    """Resolve ``request.layer``; the layer may be left out where there is one.
+
+    :raises RefError: malformed, an unknown layer, or a layer needed.
+    """
+    name, dot, layer = text.partition(".")
+    if not name or (dot and not layer) or "." in layer:
+        raise RefError(f"expected request.layer, got {text!r}")
+    if not dot and len(layers) > 1:
+        raise RefError(f"{text!r} needs a layer: the manager has {_list(layers)}")
+    if dot and layer not in layers:
+        raise RefError(f"unknown layer {layer!r}: the manager has {_list(layers)}", layer, layers)
+    return name, layer or layers[0]
 
 
 def pages(text: str, groups: Sequence[str], *, single: bool = False) -> tuple[PageRef, ...]:
@@ -177,16 +192,18 @@ def entry(text: str) -> tuple[str, int] | None:
 
 
 def work(text: str, groups: Sequence[str], pools: Pools) -> Work:
-    """A label of device work: ``publish:<batch>``, ``page:<request.group.block>``, ``read:<label>``, ``slot:<level.group>``.
+    """A label of device work: ``publish:<batch>``, ``page:<request.group.block>``, ``read:<label>``, ``fetch:<label>``,
+    ``slot:<level.group>``.
 
     :raises RefError: malformed, or the part after the colon is.
     """
     kind, colon, rest = text.partition(":")
-    kinds = ("publish", "page", "read", "slot")
+    kinds = ("publish", "page", "read", "fetch", "slot")
     if not colon or not rest:
-        raise RefError(f"expected publish:<batch>, page:<request.group.block>, read:<label> or slot:<level.group>, got {text!r}")
+        there = "publish:<batch>, page:<request.group.block>, read:<label>, fetch:<label> or slot:<level.group>"
+        raise RefError(f"expected {there}, got {text!r}")
     match kind:
-        case "publish" | "read":
+        case "publish" | "read" | "fetch":
             return Work(kind, name=rest)
         case "page":
             return Work(kind, pages=pages(rest, groups))
@@ -225,6 +242,22 @@ def group_shapes(config: ManagerConfig) -> dict[str, Shape]:
                 pools[size] = pools.get(size, 0) + size
         shapes[name] = Shape(tuple(sorted(pools.values(), reverse=True)), layers[0].sparse)
     return shapes
+
+
+def fetching_layers(config: ManagerConfig) -> list[tuple[str, str, int]]:
+    """The layers that can be fetched (R15.1): each with its group and the units of a page (R15.11)."""
+    found, tpb = [], config.tokens_per_block
+    for layer in config.layers:
+        if layer.buffers[0].selected is not None:
+            group = next(name for name in group_names(config) if _alike(config, name, layer))
+            found.append((layer.name, group, tpb // (layer.buffers[0].unit or tpb)))
+    return found
+
+
+def _alike(config: ManagerConfig, first: str, layer: LayerConfig) -> bool:
+    """Whether a layer is of the group named after the layer ``first`` (R1.5)."""
+    named = next(one for one in config.layers if one.name == first)
+    return all(getattr(named, key) == getattr(layer, key) for key in ("kind", "sliding_window", "sink_tokens", "sparse"))
 
 
 def pool_groups(config: ManagerConfig) -> Pools:

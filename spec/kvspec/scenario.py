@@ -25,9 +25,11 @@ Texts: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Ints: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
 Rows: TypeAlias = Annotated[tuple[Texts, ...], Field(strict=False)]
 LevelRows: TypeAlias = Annotated[tuple[Levels, ...], Field(strict=False)]
+Found: TypeAlias = Annotated[tuple[Literal["hit", "miss", "-"], ...], Field(strict=False)]
+"""What came of each selected number (R15.4)."""
 Freshness: TypeAlias = Literal["same", "newer"]
 WorkLabel: TypeAlias = str
-"""``publish:<batch>``, ``page:<request.group.block>``, ``read:<label>`` or ``slot:<level.group>``."""
+"""``publish:<batch>``, ``page:<request.group.block>``, ``read:<label>``, ``fetch:<label>`` or ``slot:<level.group>``."""
 
 
 class MovedPages(Model):
@@ -66,6 +68,9 @@ class StatsExpect(Model):
     copy_pages: int | None = None
     drop_pages: int | None = None
     attach_pages: int | None = None
+    fetch_hits: int | None = None
+    fetch_misses: int | None = None
+    fetch_bytes: int | None = None
 
 
 class ManagerStatsExpect(Model):
@@ -157,6 +162,9 @@ class Expect(Model):
     staging: Mapping[str, int] | None = None
     payload: Mapping[str, Literal["ok", "undefined"]] | None = None
     sees: Mapping[str, Rows] | None = None
+    fetched: Mapping[str, Mapping[str, Found]] | None = None
+    resident: Mapping[str, Ints] | None = None
+    reserved: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +225,11 @@ class Scenario:
     def verbs(self) -> frozenset[str]:
         """The verbs that it uses."""
         return frozenset(step.op.verb for step in self.steps)
+
+    @property
+    def fetches(self) -> bool:
+        """Whether its manager reserves slots for fetched history (R15.1)."""
+        return any(buffer.selected is not None for layer in self.manager.layers for buffer in layer.buffers)
 
     @property
     def has_keys(self) -> bool:

@@ -354,8 +354,8 @@ VERBS: dict[str, Verb] = {
     "sync": Verb({"stream": (right("exec"), missing("nostream"), not_now("stuck"), not_now(None))}),
 }
 
-WITHOUT = {"clear_reusable", "stats", "fail_copy"}
-"""Verbs of which no argument can be wrong, but for what a file may not say."""
+WITHOUT = {"clear_reusable", "stats", "fail_copy", "fetch"}
+"""Verbs of which no argument can be wrong, but for what a file may not say, and one that `kvgpu` does not have yet."""
 
 
 def _in_capture(stage: Stage = Stage.LOGIC) -> tuple[Fault, ...]:

@@ -247,7 +247,7 @@ def test_an_interrupt_and_a_mistake_of_ours_show_no_traceback(good: Path) -> Non
 
 def test_rules_of_the_contract() -> None:
     ids = rule_ids()
-    assert len(ids) == len(set(ids)) == 99
+    assert len(ids) == len(set(ids)) == 110
     assert ids[0] == "R1.1" and "R8.10" in ids and "R9" in ids
     rule = next(rule for rule in load_rules() if rule.id == "R3.2")
     assert rule.section == "3. Requests" and len(rule.decisions) == 3

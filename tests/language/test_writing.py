@@ -45,6 +45,7 @@ KNOWN = """\
   - begin_capture: exec
   - end_capture: {stream: exec, as: graph}
   - read_table: {batch: rows, as: after}
+  - fetch: {batch: rows, layer: main, select: {chat: [0]}, as: now}
 """
 
 

@@ -284,6 +284,14 @@ def _since(value: Any) -> Iterator[Way]:
         yield (label,), freshness, other, {**value, label: other}
 
 
+def _fetched(value: Any) -> Iterator[Way]:
+    """By request, what came of each number: each becomes another."""
+    for name, kinds in value.items():
+        for at, kind in enumerate(kinds):
+            other = "miss" if kind != "miss" else "hit"
+            yield (name, str(at)), kind, other, {**value, name: (*kinds[:at], other, *kinds[at + 1 :])}
+
+
 def _counts(value: Any) -> Iterator[Way]:
     if not isinstance(value, Mapping):
         yield from _parts(value)
@@ -368,6 +376,8 @@ _LEAVES: Mapping[str, Any] = {
     "stats": _counts,
     "payload": _choice("ok", "undefined"),
     "sees": _rows,
+    "fetched": _fetched,
+    "resident": _row_numbers,
 }
 """How the value of each key changes; a plain value that is not here becomes another of its kind."""
 

@@ -12,7 +12,7 @@ from kvspec.harness.naming import Matching, PageKey, match, page_name
 from kvspec.harness.side import Side
 from kvspec.observation import Order
 from kvspec.payload import Content
-from kvspec.refs import Pools, group_shapes, pool_groups
+from kvspec.refs import Pools, fetching_layers, group_shapes, pool_groups
 from kvspec.scenario import Step
 
 RULES: dict[str, tuple[str, ...]] = {
@@ -62,6 +62,11 @@ RULES: dict[str, tuple[str, ...]] = {
     "read": ("R7.2", "R7.7", "R8.8"),
     "read order": ("R7.2", "R7.7"),
     "stream": ("R7.7", "R7.8", "R7.9"),
+    "reserved": ("R15.2",),
+    "cache": ("R15.3", "R15.5"),
+    "cached payload": ("R15.4", "R15.7"),
+    "fetch": ("R15.4",),
+    "fetch order": ("R15.7",),
     "groups": ("R1.5",),
     "outcome": ("R9",),
 }
@@ -78,7 +83,8 @@ class Shared:
     a report says what wrong bytes are, however long ago they were written, so they are as many as the scenario wrote.
     ``unobserved``: what one of the systems cannot show (see ``kvspec.harness.unobserved``). ``clean``: whether the last
     comparison found nothing. ``loose``: whether the systems follow policies that the scenario does not ask for: what it expects
-    and the reference does not show then is not held against either. ``passed_over``: how often that was so.
+    and the reference does not show then is not held against either. ``passed_over``: how often that was so. ``fetching``: by
+    layer that can be fetched, its group and the units of a page (R15.1, R15.11).
     """
 
     manager: ManagerConfig
@@ -95,12 +101,14 @@ class Shared:
     clean: bool = False
     loose: bool = False
     passed_over: int = 0
+    fetching: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, manager: ManagerConfig, unobserved: frozenset[str] = frozenset()) -> Shared:
         """For a replay of a manager."""
         page_bytes = {name: shape.page_bytes for name, shape in group_shapes(manager).items()}
-        return cls(manager, page_bytes, pool_groups(manager), unobserved=unobserved)
+        fetching = {layer: (group, units) for layer, group, units in fetching_layers(manager)}
+        return cls(manager, page_bytes, pool_groups(manager), unobserved=unobserved, fetching=fetching)
 
 
 @dataclass(slots=True)

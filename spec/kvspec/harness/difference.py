@@ -55,10 +55,11 @@ _DECIDING = (
     # where pages are,
     "page references tokens level levels page_level snapshot index slot same_page different_page tree moved",
     # who has them, and what requests and batches are,
-    "page_status owners copies backing status phase capacity history committed row batch batches rows free",
+    "page_status owners copies backing reserved status phase capacity history committed row batch batches rows free",
     "events copy_calls evictable would_evict",
     # what follows from that: contents, order, tables and counters,
-    "payload ready pending done eligible published num_blocks table level_table sees device_entries read counters stats",
+    "payload ready pending done eligible published num_blocks table level_table sees device_entries read counters stats "
+    "cached_payload cache resident fetch fetched",
     # and what says no more than that something has changed.
     "dirty dirty_rows acknowledged version version_since",
 )

@@ -13,7 +13,18 @@ from kvspec.harness.compare import Comparison
 from kvspec.harness.memory import BatchMemory, LabelMemory
 from kvspec.harness.naming import Index
 from kvspec.harness.side import Side
-from kvspec.observation import BatchView, Observation, Order, PageRef, PageView, PoolView, ReadView, RequestView, SnapshotView
+from kvspec.observation import (
+    BatchView,
+    FetchView,
+    Observation,
+    Order,
+    PageRef,
+    PageView,
+    PoolView,
+    ReadView,
+    RequestView,
+    SnapshotView,
+)
 from kvspec.refs import batch_group, level_group, pages, request_group, work
 
 T = TypeVar("T")
@@ -109,6 +120,10 @@ class Evidence:
         """The read under a label, as it is shown now."""
         return found(self.now.reads, name, "read label")
 
+    def fetch(self, name: str) -> FetchView:
+        """The fetch under a label, as it is shown now."""
+        return found(self.now.fetches, name, "fetch label")
+
     def work(self, text: str) -> list[Order]:
         """The orders of the device work with a label."""
         label = work(text, self.groups, self.comparison.shared.pools)
@@ -119,6 +134,8 @@ class Evidence:
                 return [self.batch(label.name).upload]
             case "read":
                 return [self.read(label.name).order]
+            case "fetch":
+                return [self.fetch(label.name).order]
             case "page":
                 return [self.index.pages[self.page_number(ref)].ready for ref in label.pages]
             case "slot":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kvspec.harness import expect_pages, expect_requests, expect_tables
+from kvspec.harness import expect_fetches, expect_pages, expect_requests, expect_tables
 from kvspec.harness.checks import Check
 from kvspec.harness.compare import Comparison
 from kvspec.harness.difference import Difference, Kind
@@ -54,6 +54,9 @@ EVALUATORS: dict[str, Evaluator] = {
     "staging": expect_tables.staging,
     "payload": expect_pages.payload,
     "sees": expect_tables.sees,
+    "fetched": expect_fetches.fetched,
+    "resident": expect_fetches.resident,
+    "reserved": expect_fetches.reserved,
 }
 """What answers each key of ``Expect``."""
 

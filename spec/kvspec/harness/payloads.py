@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from kvspec.observation import Part
 from kvspec.payload import Content, expand
 
 
@@ -20,6 +21,31 @@ def payload_equal(reference: Content | bytes, implementation: Content | bytes, n
     one = _bytes(reference, nbytes) if isinstance(reference, Content) else reference
     two = _bytes(implementation, nbytes) if isinstance(implementation, Content) else implementation
     return one == two
+
+
+def part_equal(reference: Part | bytes | None, implementation: Part | bytes | None, nbytes: int) -> bool:
+    """The same of part of a page of ``nbytes`` bytes."""
+    return part_bytes(reference, nbytes) == part_bytes(implementation, nbytes)
+
+
+def part_bytes(part: Part | bytes | None, nbytes: int) -> bytes | None:
+    """The bytes of part of a page."""
+    if not isinstance(part, Part):
+        return part
+    whole = _bytes(part.content, nbytes)
+    return b"".join(whole[first:end] for first, end in part.ranges)
+
+
+def part_text(part: Part | bytes | None, nbytes: int, known: Iterable[Content]) -> str:
+    """Part of a page for the reader; bytes are named if they are a part of one of the ``known`` contents."""
+    if part is None:
+        return "never written"
+    if isinstance(part, Part):
+        return f"bytes {', '.join(f'{a} to {b}' for a, b in part.ranges)} of {content_text(part.content)}"
+    for content in known:
+        if part and (at := _bytes(content, nbytes).find(part)) >= 0:
+            return f"bytes from {at} of {content_text(content)}"
+    return f"{len(part)} bytes of nothing that was written here ({part[:8].hex(' ')}{' ...' if len(part) > 8 else ''})"
 
 
 def payload_text(payload: Content | bytes | None, known: Iterable[Content]) -> str:

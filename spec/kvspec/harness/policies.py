@@ -51,6 +51,9 @@ def lacking_policies(scenario: Scenario, factory: Callable[..., Any]) -> tuple[s
     private = scenario.manager.ownership is Ownership.PRIVATE
     if private and Ownership.PRIVATE not in getattr(factory, "capabilities", ()):
         lacking += (f"ownership: {Ownership.PRIVATE}",)  # section 14: a policy that has a key of its own
+    able = getattr(factory, "capabilities", ())
+    if scenario.fetches and "fetch" not in able and "fetch" not in scenario.verbs:
+        lacking += ("selected and reserve of buffers",)  # section 15
     return lacking
 
 

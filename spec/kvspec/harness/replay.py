@@ -14,6 +14,7 @@ from kvspec.harness import watch as time_limit
 from kvspec.harness.compare import Comparison, Shared, inconsistencies
 from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, deciding, side_names
 from kvspec.harness.expectations import compare_expectations
+from kvspec.harness.fetching import compare_fetching
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, PageKey, page_name
 from kvspec.harness.outcomes import compare_outcomes
@@ -353,7 +354,7 @@ def all_differences(c: Comparison) -> Iterator[Difference]:
     yield from inconsistencies(c.implementation, c)
     yield from compare_outcomes(c)
     unobserved = c.shared.unobserved
-    for difference in (*compare_expectations(c), *compare_state(c), *compare_tables(c)):
+    for difference in (*compare_expectations(c), *compare_state(c), *compare_tables(c), *compare_fetching(c)):
         if not passed_over(difference.identity, difference.kind is Kind.STATE, unobserved):
             yield difference
 

@@ -33,8 +33,8 @@ def _aspect(title: str, state: str, expectations: str = "") -> Aspect:
 
 ASPECTS: Mapping[str, Aspect] = MappingProxyType(
     {
-        "payloads": _aspect("contents of pages", "payload", "payload"),
-        "order": _aspect("order of device work", "ready,fences,upload,read order,stream", "pending done"),
+        "payloads": _aspect("contents of pages", "payload,cached payload", "payload"),
+        "order": _aspect("order of device work", "ready,fences,upload,read order,fetch order,stream", "pending done"),
         "tree": _aspect("the prefix tree and pages that only it keeps", "tree,tokens", "tree"),
         "eviction": _aspect("eviction order", "evictable", "would_evict"),
         "counters": _aspect("counters of pages and copies", "counters,copy calls", "moved copy_calls stats"),

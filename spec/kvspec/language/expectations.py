@@ -15,7 +15,19 @@ from kvspec.language.problems import Problem, listed, one_of, shown
 from kvspec.language.steps import Parsed
 from kvspec.nearest import nearest
 from kvspec.ops import Span
-from kvspec.refs import GroupRef, RefError, batch_group, entry, level_group, one_group, page, pages, request_group, work
+from kvspec.refs import (
+    GroupRef,
+    RefError,
+    batch_group,
+    entry,
+    level_group,
+    one_group,
+    page,
+    pages,
+    request_group,
+    request_layer,
+    work,
+)
 from kvspec.scenario import TREE_KEYS
 
 _LEVELS = tuple(kind.value for kind in LevelKind)
@@ -136,12 +148,26 @@ def _work(spot: _Spot, text: str) -> Iterator[Problem]:
             if label.name not in reads:
                 there = one_of(reads) if reads else "a read_page, read_table or replay before this step"
                 yield spot.problem(f"unknown read label {label.name!r}", there, nearest(label.name, reads))
+        case "fetch":
+            yield from spot.name("fetch", label.name)
         case "slot":
             pass
 
 
 def _table_read(spot: _Spot, text: str) -> Iterable[Problem]:
     return spot.name("table read", text)
+
+
+def _fetch_label(spot: _Spot, text: str) -> Iterable[Problem]:
+    return spot.name("fetch", text)
+
+
+def _request_layer(spot: _Spot, text: str) -> Iterator[Problem]:
+    name = text.split(".")[0]
+    found = list(spot.name("request", name)) if name else []
+    yield from found
+    if not found:
+        request_layer(text, [layer.name for layer in spot.known.manager.layers])
 
 
 def _snapshot(spot: _Spot, text: str) -> Iterable[Problem]:
@@ -181,6 +207,9 @@ _KEYED: dict[str, _Check] = {
     "staging": _batch,
     "payload": _page,
     "sees": _table_read,
+    "fetched": _fetch_label,
+    "resident": _request_layer,
+    "reserved": _request_one_group,
 }
 """What the keys of each expectation that is a mapping name."""
 
@@ -199,6 +228,10 @@ def _inside(spot: _Spot, key: str, tree: Node) -> Iterator[Problem]:
         case "table" | "sees":
             for name, rows in value.items():
                 yield from _rows(spot.inside(name), rows)
+        case "fetched":
+            for label, requests in value.items():
+                for request in requests:
+                    yield from _Spot(spot.known, spot.node, (*spot.where, label, request), key=True).name("request", request)
         case "version_since":
             for request, labels in value.items():
                 for label in labels:

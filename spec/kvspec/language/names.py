@@ -6,7 +6,7 @@ A step that says ``raises`` may name what does not exist: that is its point, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kvspec.config import Level, ManagerConfig
@@ -22,6 +22,7 @@ from kvspec.ops import (
     Acknowledge,
     DenseOffsets,
     Evict,
+    Fetch,
     IsSparse,
     Iterate,
     Offload,
@@ -48,6 +49,7 @@ INTRODUCES: dict[str, tuple[str, str]] = {
     "read_page": ("as", "read"),
     "read_table": ("as", "table read"),
     "replay": ("as", "table read"),
+    "fetch": ("as", "fetch"),
     "gate": ("as", "gate"),
     "iterate": ("as", "table read"),
     "end_capture": ("as", "graph"),
@@ -61,6 +63,7 @@ _USES: dict[str, str] = {
     "stream": "stream",
     "snapshot": "snapshot",
     "graph": "graph",
+    "select": "request",
 }
 """The arguments that name something of a kind, whatever the verb."""
 
@@ -165,6 +168,12 @@ def _check_arguments(known: Known, parsed: Parsed) -> Iterable[Problem]:
 
 def _check_uses(known: Known, parsed: Parsed, argument: str, kind: str) -> Iterable[Problem]:
     value = _argument(parsed.step.op, argument)
+    if isinstance(value, Mapping):
+        for name in value:
+            where = (*parsed.where(argument), name)
+            if problem := known.unknown(kind, name, parsed.node, where, key=True):
+                yield problem
+        return
     names = value if isinstance(value, tuple) else (value,)
     for number, name in enumerate(names):
         where = (*parsed.where(argument), number) if isinstance(value, tuple) else parsed.where(argument)
@@ -201,12 +210,14 @@ def _check_groups(known: Known, parsed: Parsed) -> Iterable[Problem]:
 
 def _check_buffers(known: Known, parsed: Parsed) -> Iterable[Problem]:
     op = parsed.step.op
-    if not isinstance(op, IsSparse | PageIndexScale | DenseOffsets | Iterate):
+    if not isinstance(op, IsSparse | PageIndexScale | DenseOffsets | Iterate | Fetch):
         return
     layers = {layer.name: [buffer.role for buffer in layer.buffers] for layer in known.manager.layers}
     named: list[tuple[tuple[Key, ...], str]]
     if isinstance(op, DenseOffsets | Iterate):
         named = [((*parsed.where("layers"), number), name) for number, name in enumerate(op.layers or ())]
+    elif isinstance(op, Fetch):
+        named = [(parsed.where("layer"), op.layer)]
     else:
         named = [(parsed.where("layer"), op.layer)]
         if op.layer in layers and op.role not in layers[op.layer]:

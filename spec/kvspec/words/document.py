@@ -138,6 +138,13 @@ BUFFER: Mapping[str, Key] = {
         "tokens_per_block: 2",
         ("R1.6",),
     ),
+    "selected": Key("buffer", "How many numbers a fetch selects for a row, at most.", "selected: 2", ("R15.1",)),
+    "reserve": Key(
+        "buffer", "How many GPU slots a decoding request reserves for fetched history, at most.", "reserve: 6", ("R15.1", "R15.2")
+    ),
+    "unit": Key(
+        "buffer", "How many tokens a selected number stands for, if not a whole block; it divides one.", "unit: 2", ("R15.11",)
+    ),
 }
 
 KEYS: Mapping[str, Mapping[str, Key]] = {

@@ -36,6 +36,9 @@ _STATS = {
     "copy_pages": "Pages copied on the device.",
     "drop_pages": "Pages dropped, those freed with a removed part of the tree included.",
     "attach_pages": "Pages of which a request gave up its copy, since the host had them already.",
+    "fetch_hits": "Selected blocks, or units, that were cached when they were fetched.",
+    "fetch_misses": "Selected blocks, or units, that were copied.",
+    "fetch_bytes": "The bytes of these.",
     "suspends": "Suspends of all requests; a close counts none.",
     "resumes": "Resumes of requests that had been resumed before.",
 }
@@ -253,5 +256,23 @@ EXPECTATIONS: Mapping[str, Expectation] = {
         "a mapping of read label to rows of entries",
         "sees: {after: [[chat.0, '-']]}",
         ("R8.7",),
+    ),
+    "fetched": Expectation(
+        "What came of each selected number: hit if it was cached, miss if it was copied, '-' for neither.",
+        "a mapping of fetch label to requests, each with a list of hit, miss or '-'",
+        "fetched: {now: {chat: [hit, miss]}}",
+        ("R15.4",),
+    ),
+    "resident": Expectation(
+        "The blocks, or units, of a layer that are cached in reserved slots, the most recent first.",
+        "a mapping of request.layer to a list of numbers",
+        "resident: {chat.main: [3, 0]}",
+        ("R15.3", "R15.5"),
+    ),
+    "reserved": Expectation(
+        "How many GPU slots a decoding request has reserved for fetched history.",
+        "a mapping of request.group to a count",
+        "reserved: {chat.main: 2}",
+        ("R15.2",),
     ),
 }

@@ -292,6 +292,19 @@ VERBS: Mapping[str, Verb] = {
         "read_table: {batch: rows, as: after}",
         {"stream": "The stream that reads; `exec` if left out."},
     ),
+    "fetch": Verb(
+        "",
+        {
+            "invalid_argument": "a layer whose group reserves nothing, or more numbers than it selects",
+            "logic_error": "something is not published, a capture runs on another stream, or a request is in no published row",
+        },
+        "fetch: {batch: rows, layer: main, select: {chat: [0, 3]}, as: now}",
+        {
+            "layer": "The layer whose history is fetched.",
+            "select": "By request, the numbers of the blocks that are needed, or of units (R15.11); none where left out.",
+            "stream": "The stream that fetches; `exec` if left out.",
+        },
+    ),
     "gate": Verb("", {}, "gate: {stream: side, as: hold}", {"stream": "The stream to hold up.", "as": "Label of the gate."}),
     "open": Verb("", {"out_of_range": "no gate of that label"}, "open: hold", {"as": "Label of the gate."}),
     "fail_copy": Verb(
@@ -313,9 +326,16 @@ VERBS: Mapping[str, Verb] = {
     ),
     "replay": Verb(
         "",
-        {"logic_error": "a capture runs on that stream"},
+        {
+            "logic_error": "a capture runs on that stream, or a request is in no published row",
+            "invalid_argument": "a bad selection",
+        },
         "replay: {graph: graph, stream: side, as: seen}",
-        {"graph": "Label of the graph.", "stream": "The stream to run it on; `exec` if left out."},
+        {
+            "graph": "Label of the graph.",
+            "stream": "The stream to run it on; `exec` if left out.",
+            "select": "What the fetches in it fetch, by request; nothing if left out.",
+        },
     ),
     "dense_offsets": Verb(
         "By layer and request an offset for each block, with request.block for the slot of a block, '-' for none.",
