@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from kvgpu.errors import ConfigurationError, OutOfRange
-from kvspec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, ManagerConfig
+from kvspec.config import BufferConfig, LayerConfig, LayerKind, Level, LevelConfig, ManagerConfig, Ownership
 
 POOL_ALIGN = 256
 """Bytes to which each pool of a pool group is aligned in its memory."""
@@ -96,13 +96,14 @@ class PoolGroup:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything of section 1. ``levels[level][pool_group]``."""
+    """Everything of section 1. ``levels[level][pool_group]``. ``private``: each request has GPU pages of its own (R14.1)."""
 
     tokens_per_block: int
     groups: tuple[LayerGroup, ...]
     levels: tuple[tuple[PoolGroup, ...], ...]
     max_util_for_resume: float
     buffers: dict[tuple[str, str], tuple[int, Buffer]]
+    private: bool
 
     def buffer(self, layer: str, role: str | None = None) -> tuple[LayerGroup, Buffer]:
         """A buffer and its group; without a role, the layer's first. ``OutOfRange`` if there is none (R1.7)."""
@@ -218,7 +219,14 @@ def build_layout(config: ManagerConfig) -> Layout:
         )
     buffers = {(buffer.layer, buffer.role): (group.number, buffer) for group in groups for buffer in group.buffers}
     order = [(layer.name, buffer.role) for layer in config.layers for buffer in layer.buffers]
-    return Layout(tokens_per_block, groups, levels, config.max_util_for_resume, {key: buffers[key] for key in order})
+    return Layout(
+        tokens_per_block,
+        groups,
+        levels,
+        config.max_util_for_resume,
+        {key: buffers[key] for key in order},
+        config.ownership is Ownership.PRIVATE,
+    )
 
 
 def _level(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kvref.all_or_nothing import fits, must_fit
 from kvref.eviction import act, make_room, reserve_all
 from kvref.failure import invalid, logic
+from kvref.locations import attaches
 from kvref.lookup import group_indices, live, need_active, need_blocks
 from kvref.offload import host, move_history, offload, offload_of, plan_offload
 from kvref.pages import add_page, let_go, let_go_stale, renew, unkept_stale, unlock, write_history, write_of
@@ -130,7 +131,7 @@ def bare_offload(state: State, op: ops.Offload) -> tuple[State, None]:
             if not state.layout.complete(block, r.history):
                 raise logic(f"{name} is not complete history (history {r.history}): offload it when it is")
             chosen += [p for p in pages if p.level is Level.GPU]
-    pools = [host(state, p) for p in chosen]
+    pools = [host(state, p) for p in chosen if not attaches(state, p)]
     return must_fit(state, lambda s: offload(make_room(s, pools, mapped(s, r).values()), chosen)), None
 
 

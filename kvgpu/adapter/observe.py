@@ -148,6 +148,8 @@ class _Look:
             owners=frozenset([request.name for request in info.owners]),
             ready=ready,
             payload=payload,
+            copy_of=info.copy_of,
+            others=frozenset([(Level(level), slot) for level, slot in info.others]),
         )
 
     def pools(self, infos: list[PageInfo]) -> Mapping[tuple[Level, str], PoolView]:

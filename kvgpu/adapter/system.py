@@ -21,7 +21,7 @@ from kvspec.ops import VERBS, Operation
 from kvspec.policies import USUAL, Offer
 from kvspec.system import DeviceLimit, Outcome, Setup
 
-FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults", "keys")
+FEATURES = ("async", "capture", "disk", "beams", "ssm", "faults", "keys", "private")
 """What it can do beside the verbs: held-up work that is seen, graph captures, and so on."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvgpu.errors import LogicError, OutOfPages
 from kvgpu.operations.named_blocks import need_named
-from kvgpu.operations.offload import host_counts, joined, offload
+from kvgpu.operations.offload import host_counts, joined, offload, offload_or_attach, without_backing
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, Scope
 from kvgpu.operations.transaction import Transaction
@@ -32,7 +32,7 @@ def offload_blocks(core: Core, request: Request, blocks: Sequence[int], groups: 
     numbers = joined(found)
     numbers = numbers[core.pages.level[numbers] == Level.GPU]
     if numbers.size:
-        move_to_host(core, core.scope(), numbers, f"offload of {request.name}")
+        move_to_host(core, core.scope(), request, numbers, f"offload of {request.name}")
 
 
 def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group: str) -> Int32:
@@ -45,13 +45,17 @@ def _history_pages(request: Request, own: GroupBlocks, blocks: list[int], group:
     return own.page[:, columns][own.locked[:, columns]]
 
 
-def move_to_host(core: Core, scope: Scope, numbers: Int32, what: str) -> None:
-    """Move locked GPU pages to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
+def move_to_host(core: Core, scope: Scope, request: Request, numbers: Int32, what: str) -> None:
+    """Move GPU pages that a request has locked to the host, all or nothing. ``OutOfPages``, ``CopyFailed``."""
     try:
         with Transaction(core, scope) as tx:
-            claims = tx.room.claim(host_counts(core, numbers))
+            needing = without_backing(core, numbers)
+            claims = tx.room.claim(host_counts(core, needing))
             tx.copies.evict()
-            offload(tx, [(numbers, tx.room.take(claims))])
+            if core.backings is None:
+                offload(tx, [(numbers, tx.room.take(claims))])
+            else:
+                offload_or_attach(tx, request, numbers, needing, not request.decoding)
             tx.commit()
     except NoRoom as error:
         raise OutOfPages(f"{what}: {error}") from error

@@ -11,6 +11,7 @@ import numpy as np
 from kvgpu.config import Layout
 from kvgpu.device.api import Device, DeviceError
 from kvgpu.operations.state import Core
+from kvgpu.storage.backings import Backings
 from kvgpu.storage.copier import Copier
 from kvgpu.storage.copy_kernels import COPY_PAGES, COPY_PAGES_ARRAYS
 from kvgpu.storage.counters import Counters
@@ -40,7 +41,7 @@ def build(layout: Layout, device: Device) -> tuple[Core, ExitStack]:
                 holds.callback(pools[-1][-1].close)
         memory = pools[Level.GPU][0].memory
         assert memory is not None
-        pages, copier = PageTable(fences), Copier(device, fences, faults)
+        pages, copier = PageTable(fences, places=layout.private), Copier(device, fences, faults)
         holds.callback(copier.close)
         core = Core(
             layout,
@@ -55,6 +56,7 @@ def build(layout: Layout, device: Device) -> tuple[Core, ExitStack]:
             copier,
             np.array([group.pool_groups for group in layout.groups], dtype=np.int32),
             device.poison(memory, (), (), "R7.2 poison the slot of a new page") is not None,
+            Backings(pages) if layout.private else None,
         )
         return core, holds.pop_all()
 

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from kvgpu.errors import InvalidArgument, LogicError, OutOfPages
+from kvgpu.operations import places, private_rebase
 from kvgpu.operations.growth import set_lengths
+from kvgpu.operations.journal import released_work
 from kvgpu.operations.keys import check_keys
 from kvgpu.operations.lifecycle import behind, every_locked_page, every_page, suspend
-from kvgpu.operations.offload import bring_up, joined, offload, slot_counts
+from kvgpu.operations.offload import NONE, bring_up, joined, offload, offload_or_attach, slot_counts, without_backing
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, Scope
 from kvgpu.operations.transaction import Transaction
-from kvgpu.operations.tree_changes import give_page, insert_node, released_work, set_tail, stop_committing
+from kvgpu.operations.tree_changes import give_page, insert_node, set_tail, stop_committing
 from kvgpu.requests.request import Request
 from kvgpu.runs import Int32
 from kvgpu.storage.fences import Point
-from kvgpu.storage.pages import NO_PAGE
+from kvgpu.storage.pages import NO_PAGE, NOBODY
 from kvgpu.storage.prefix_tree import Node
 from kvgpu.storage.texts import Text
 from kvspec.config import Level
@@ -146,6 +148,7 @@ def _rebase(tx: Transaction, request: Request, node: Node) -> None:
     theirs: list[int] = []
     given_up: list[tuple[int, int]] = []
     missing: list[int] = []
+    own_places: list[tuple[int, int]] = []
     for group in core.layout.groups:
         own = request.groups[group.number]
         page = node.pages[group.number]
@@ -158,12 +161,15 @@ def _rebase(tx: Transaction, request: Request, node: Node) -> None:
             if own.kept[0, block]:
                 _forget_kept(tx, request, group.number, block)
         else:
+            if core.backings is not None and group.sparse:
+                own_places.append((int(own.page[0, block]), page))
+                continue
             theirs.append(page)
             given_up.append((group.number, int(own.page[0, block])))
     tree_pages = np.array(theirs, dtype=np.int32)
     tx.room.pin(np.array([page for page in node.pages if page != NO_PAGE], dtype=np.int32))
     _give_up_own(tx, request, block, given_up)
-    _lock_theirs(tx, request, block, tree_pages)
+    _lock_theirs(tx, request, block, tree_pages, *private_rebase.keep_own(tx, request, own_places))
     _give_own(tx, request, node, missing)
 
 
@@ -178,23 +184,32 @@ def _give_up_own(tx: Transaction, request: Request, block: int, given_up: list[t
     tx.release(numbers, request)
 
 
-def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32) -> None:
-    """Bring the tree's pages to where R3.2 locks them, offload those that are eligible, lock them."""
+def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32, copies: Int32, mapped: Int32) -> None:
+    """Bring the tree's pages to where R3.2 locks them, offload those that are eligible, lock them.
+
+    ``copies``, ``mapped``: of ``private_rebase.keep_own``, locked already.
+    """
     core, pages = tx.core, tx.core.pages
     sparse = np.array(request.sparse)[pages.group[numbers]]
     stays = sparse if request.decoding else np.zeros_like(sparse)
     to_host = numbers[stays & (pages.level[numbers] == Level.DISK)]
     leaving = numbers[stays & (pages.level[numbers] == Level.GPU) & (pages.needs[numbers] == 0)]
     up = numbers[~stays & (pages.level[numbers] != Level.GPU)]
-    tx.room.claim(slot_counts(core, joined([to_host, leaving]), Level.HOST))
-    gpu_claims = tx.room.claim(slot_counts(core, up, Level.GPU))
+    claimed = without_backing(core, copies) if request.decoding else NONE
+    tx.room.claim(slot_counts(core, joined([to_host, leaving, claimed]), Level.HOST))
+    filled = NONE if request.decoding else mapped
+    gpu_claims = tx.room.claim(slot_counts(core, joined([up, filled]), Level.GPU))
     tx.copies.evict()
     gpu, below = tx.room.take(gpu_claims), tx.room.take(slot_counts(core, to_host, Level.HOST))
     bring_up(tx, up, gpu, Level.GPU)
     bring_up(tx, to_host, below, Level.HOST)
-    ready, reads = behind(core, numbers)
+    copied = private_rebase.fill(tx, request, filled, gpu)
+    ready, reads = behind(core, joined([numbers, mapped if request.decoding else copied]))
     # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
-    offload(tx, [(leaving, tx.room.take(slot_counts(core, leaving, Level.HOST)))], [request])
+    if core.backings is None:
+        offload(tx, [(leaving, tx.room.take(slot_counts(core, leaving, Level.HOST)))], [request])
+    elif request.decoding:
+        offload_or_attach(tx, request, copies, claimed, False)
     tx.add_user(numbers, request)
     tx.lock(numbers, not request.decoding)
     where = (np.zeros(1, dtype=np.intp), np.array([block]))
@@ -247,16 +262,29 @@ def suspend_request(core: Core, request: Request) -> None:
         tx.commit()
 
 
+def _own_places(core: Core, request: Request, numbers: Int32) -> Int32:
+    """The pages of a request, without the copies of others that it refers to while it is suspended (R14.2)."""
+    if core.backings is None:
+        return numbers
+    copy_of = core.pages.copy_of[numbers]
+    own: Int32 = numbers[(copy_of == NOBODY) | (copy_of == request.uid)]
+    return own
+
+
 def close(core: Core, request: Request) -> None:
     """Stop committing, release everything (R3.10). The caller has seen to its batch."""
     with Transaction(core, core.scope()) as tx:
-        tx.fence_slots(every_page(request), released_work(core, request))
+        # Of what it only refers to, another's copy, it has read nothing (R14.12).
+        tx.fence_slots(_own_places(core, request, every_page(request)), released_work(core, request))
         if request.active:
             suspend(tx, request)
         if request.committing:
             enter_rest(tx, request)
             stop_committing(tx, request)
-        tx.release(every_page(request), request)
+        if core.backings is None:
+            tx.release(every_page(request), request)
+        else:
+            places.release_all(tx, request)
         request.tail.tails.discard(request.uid)
         request.status = RequestStatus.CLOSED
         tx.touch(request)

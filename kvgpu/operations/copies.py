@@ -132,14 +132,18 @@ class Copies:
         journal.core.queues[target_key[0]][target_key[1]].push(evictable)
         return ready
 
-    def copy(self, numbers: Int32, copies: Int32) -> None:
-        """Copy the payloads of pages of one pool group to new GPU pages of one pool group (R3.4). Raises ``CopyFailed``."""
+    def copy(self, numbers: Int32, copies: Int32, *, private: bool = False) -> None:
+        """Copy the payloads of pages of one pool group to new pages of one pool group (R3.4). Raises ``CopyFailed``.
+
+        ``private``: it waits for nothing but its sources and the slots that it writes (R14.12).
+        """
         journal, pages, fences = self._journal, self._journal.core.pages, self._journal.core.fences
         source = journal.core.pool(journal.core.key_of(int(numbers[0])))
         target = journal.core.pool(journal.core.key_of(int(copies[0])))
         slots = pages.slot[numbers]
-        kept = Wait(slot_points(journal.core, source, slots), where="R7.1 what is kept of the slots that a private copy reads")
-        done = self._submit(numbers, source, slots, target, pages.slot[copies], kept, ())
+        kept = () if private else slot_points(journal.core, source, slots)
+        wait = Wait(kept, where="R7.1 what is kept of the slots that a private copy reads")
+        done = self._submit(numbers, source, slots, target, pages.slot[copies], wait, None if private else ())
         pages.ready[copies] = fences.add([done])
         pages.origin[copies] = np.where(pages.origin[numbers] < 0, pages.serial[numbers], pages.origin[numbers])
         pages.written[copies] = True
@@ -154,9 +158,9 @@ class Copies:
         target: SlotPool,
         target_slots: Int32,
         source_fence: Wait,
-        more_owners: Sequence[Request],
+        more_owners: Sequence[Request] | None,
     ) -> Point:
-        """One submission, after everything that R7.1 names. Its completion."""
+        """One submission, after everything that R7.1 names. Its completion. ``more_owners``: ``None`` for no owners at all."""
         core, fences = self._journal.core, self._journal.core.fences
         direction = _direction(source, target)
         refusal = core.faults.check(direction)
@@ -170,7 +174,7 @@ class Copies:
             source_fence,
             Wait(self.behind, where="R7.9 slots that an owner is about to take"),
             Wait(slot_points(core, target, target_slots), where="R7.1 the slots that a copy writes"),
-            Wait(owner_work(core, [*core.owners(numbers), *more_owners]), OWNERS),
+            Wait([] if more_owners is None else owner_work(core, [*core.owners(numbers), *more_owners]), OWNERS),
         ]
         try:
             waits.append(Wait(self._save(target, target_slots), "R3.14 after saving what a copy overwrites"))

@@ -100,7 +100,7 @@ def _ends_block(core: Core, length: int, path: list[Node]) -> bool:
 
 
 def adopt_match(core: Core, request: Request, text: Text) -> None:
-    """Match a new request's tokens, and hold what was matched (R3.1)."""
+    """Match a new request's tokens, and hold what was matched (R3.1): no copy is made (R14.3)."""
     length, path = match(core, text)
     if not length:
         return

@@ -37,5 +37,5 @@ def retry_deferred(core: Core, scope: Scope, request: Request) -> None:
     eligible = eligible_pages(core, request, 0, request.history_blocks)
     numbers = movable(core, eligible, 0)
     if numbers.size:
-        move_to_host(core, scope, numbers, f"deferred pages of {request.name}")
+        move_to_host(core, scope, request, numbers, f"deferred pages of {request.name}")
     request.maybe_deferred = len(numbers) < len(eligible)

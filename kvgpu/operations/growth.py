@@ -12,12 +12,22 @@ from kvgpu.config import SlotKey
 from kvgpu.errors import InvalidArgument, LogicError
 from kvgpu.operations import plain_step
 from kvgpu.operations.deferral import claim_retries
-from kvgpu.operations.offload import NONE, eligible_pages, host_counts, joined, movable, offload
+from kvgpu.operations.journal import released_work
+from kvgpu.operations.offload import (
+    NONE,
+    eligible_pages,
+    host_counts,
+    joined,
+    movable,
+    offload,
+    offload_or_attach,
+    without_backing,
+)
 from kvgpu.operations.payloads import unwritten
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, WriteTarget
 from kvgpu.operations.transaction import Transaction
-from kvgpu.operations.tree_changes import release_kept, released_work
+from kvgpu.operations.tree_changes import release_kept
 from kvgpu.requests.request import Request, Steady
 from kvgpu.runs import Int32
 from kvgpu.storage.fences import EMPTY, Point
@@ -173,15 +183,16 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     fresh = eligible_pages(core, request, *completed) if request.decoding else NONE
     deferred = eligible_pages(core, request, 0, completed[0]) if request.decoding and request.maybe_deferred else NONE
     fit, retries = movable(core, fresh, 0), movable(core, deferred, 0)
-    claims = tx.room.claim(host_counts(core, fit)), tx.room.claim(gpu_counts(core, wanted))
-    older, older_claims = claim_retries(tx, retries)
+    needing = without_backing(core, fit)
+    claims = tx.room.claim(host_counts(core, needing)), tx.room.claim(gpu_counts(core, wanted))
+    older, older_claims = claim_retries(tx, without_backing(core, retries))
     completes = completed[1] > completed[0] and core.hook is not None
     if completes and (leaving := tx.room.moving()):  # what is completed here goes with its payload (R3.14)
         early = [target for target in unwritten(core, request, *completed) if target.page in leaving]
         _write_completed(tx, request, early, let_go)
     tx.copies.evict()
-    host, gpu = (tx.room.take(each) for each in claims)
-    found = [(fit, host), (older, tx.room.take(older_claims))]
+    gpu = tx.room.take(claims[1])
+    found = [(fit, tx.room.take(claims[0])), (older, tx.room.take(older_claims))] if core.backings is None else []
     take_new(tx, request, wanted, gpu)
     # With sparse groups a copy may be refused yet, and no block that is written now is new (R3.6).
     offloads = request.decoding and any(request.sparse)
@@ -191,10 +202,14 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
         wait_for_slots(tx, request, gpu)
     if completes:
         _write_completed(tx, request, unwritten(core, request, *completed), let_go)
-    offload(tx, found)
+    staying = len(fresh) + len(deferred) - len(fit) - len(older)
+    if core.backings is None:
+        offload(tx, found)
+    elif offloads:
+        staying = offload_or_attach(tx, request, joined([fit, retries]), joined([needing, older]), False)
     if offloads:
         wait_for_slots(tx, request, gpu)
-    request.maybe_deferred = len(fit) + len(older) < len(fresh) + len(deferred)
+    request.maybe_deferred = staying > 0
     if new_blocks != old_blocks:
         for group, own in enumerate(request.groups):
             if not request.ssm[group]:
@@ -252,11 +267,15 @@ def enter_decode(core: Core, request: Request) -> bool:
         with Transaction(core, core.scope()) as tx:
             eligible = eligible_pages(core, request, 0, request.history_blocks)
             numbers = movable(core, eligible, 1)
-            claims = tx.room.claim(host_counts(core, numbers))
+            needing = without_backing(core, numbers)
+            claims = tx.room.claim(host_counts(core, needing))
             tx.copies.evict()
-            offload(tx, [(numbers, tx.room.take(claims))])
             for group in range(request.group_count):
                 tx.need_no_more(request.locked_pages(group))
+            if core.backings is None:
+                offload(tx, [(numbers, tx.room.take(claims))])
+            else:
+                offload_or_attach(tx, request, numbers, needing, False)
             request.phase = Phase.DECODE
             request.maybe_deferred = len(numbers) < len(eligible)
             tx.touch(request)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Request
 from kvgpu.storage.fences import EMPTY, Fence
-from kvgpu.storage.pages import NO_NODE
+from kvgpu.storage.pages import NO_NODE, NOBODY
 from kvgpu.storage.prefix_tree import Node
 from kvgpu.storage.texts import Text
 from kvspec.observation import PageStatus
@@ -16,7 +16,10 @@ from kvspec.observation import PageStatus
 
 class PageInfo(NamedTuple):
     """A page. ``refs``: every request that locks or holds it, as which block and beam row. ``text``: the whole prefix that its
-    tree block ends, or ``None``. ``origin``: the serial of the page whose payload it has a copy of, or -1."""
+    tree block ends, or ``None``. ``origin``: the serial of the page whose payload it has a copy of, or -1.
+
+    ``copy_of``: the request whose copy it is; ``others``: level and slot of the other places of the page (R14.1).
+    """
 
     page: int
     serial: int
@@ -32,6 +35,8 @@ class PageInfo(NamedTuple):
     text: Text | None
     ready: Fence
     written: bool
+    copy_of: str | None
+    others: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ def page_infos(core: Core, seen: SeenInfos | None = None) -> list[PageInfo]:
     nodes = [None if number == NO_NODE else core.tree.node(number) for number in node]
     fences = {number: core.fences[number] for number in set(ready)}
     owners = _owners(core)
-    rows = zip(pages, *columns, users, nodes, map(fences.get, ready), map(owners.get, pages), strict=True)
+    shown = map(fences.get, ready), map(owners.get, pages), _places(core, pages)
+    rows = zip(pages, *columns, users, nodes, *shown, strict=True)
     before, now = seen or {}, {}
     for row in rows:
         known = before.get(row[0])
@@ -72,6 +78,25 @@ def page_infos(core: Core, seen: SeenInfos | None = None) -> list[PageInfo]:
         seen.clear()
         seen.update(now)
     return [info for _, info in now.values()]
+
+
+Places: TypeAlias = tuple[str | None, frozenset[tuple[int, int]], bool]
+"""Whose copy a page is, where the other places of it are, and whether somebody keeps it without being a user of this place."""
+
+ALONE: Places = (None, frozenset(), False)
+
+
+def _places(core: Core, numbers: list[int]) -> list[Places]:
+    """Of each page what there is beside it, with private ownership (R14.1)."""
+    if core.backings is None:
+        return [ALONE] * len(numbers)
+    found, pages, backings = [], core.pages, core.backings
+    for page in numbers:
+        uid = int(pages.copy_of[page])
+        others = frozenset((int(pages.level[other]), int(pages.slot[other])) for other in backings.others(page))
+        kept = uid == NOBODY and backings.kept(page)
+        found.append((None if uid == NOBODY else core.by_uid[uid].name, others, kept))
+    return found
 
 
 def _owners(core: Core) -> dict[int, tuple[Request, ...]]:
@@ -102,9 +127,10 @@ def _page_info(
     node: Node | None,
     ready: Fence,
     owners: tuple[Request, ...] | None,
+    places: Places,
 ) -> PageInfo:
     users = [core.by_uid[uid] for uid in uids]
-    kept = PageStatus.HELD if users else PageStatus.DROPPABLE
+    kept = PageStatus.HELD if users or places[2] else PageStatus.DROPPABLE
     return PageInfo(
         page,
         serial,
@@ -120,6 +146,7 @@ def _page_info(
         None if node is None else node.kept_prefix(),
         ready,
         written,
+        *places[:2],
     )
 
 

@@ -19,11 +19,19 @@ from kvgpu.storage.pools import FREE, Mark, SlotPool
 from kvgpu.storage.prefix_tree import Node
 
 
+def released_work(core: Core, request: Request) -> list[Point]:
+    """The work so far on a request's stream, for the fences of the slots that it releases (R7.4)."""
+    if request.stream is None:
+        return []
+    return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
+
+
 class Journal:
     """The changes of one operation, in order, and how to undo them.
 
-    ``events``: of the tree. ``dropped``: the groups of pages dropped. ``forgotten``: blocks that left the tree; ``removals``: how
-    many times a block did so with all below it; ``left_tree``: pages that stayed when their block went. ``dead``: pages freed.
+    ``events``: of the tree. ``dropped``: the groups of pages dropped; ``attached``: of those attached. ``forgotten``: blocks that
+    left the tree; ``removals``: how many times a block did so with all below it; ``left_tree``: pages that stayed when their
+    block went. ``dead``: pages freed.
     ``freed``: by pool group, the slots whose page was freed without a copy.
     """
 
@@ -33,6 +41,7 @@ class Journal:
         self.scope = scope
         self.events: list[TreeEvent] = []
         self.dropped: list[int] = []
+        self.attached: list[int] = []
         self.forgotten: list[Node] = []
         self.removals = 0
         self.left_tree: set[int] = set()
@@ -134,6 +143,18 @@ class Journal:
         pages.add_user(numbers, request.uid)
         self._undo.append(lambda: pages.drop_user(numbers, request.uid))
 
+    def drop_user(self, numbers: Int32, request: Request) -> None:
+        """A request keeps pages no more."""
+        pages = self.core.pages
+        pages.drop_user(numbers, request.uid)
+        self._undo.append(lambda: pages.add_user(numbers, request.uid))
+
+    def set_page(self, node: Node, group: int, page: int) -> None:
+        """A block of the tree has a page in a layer group, or none."""
+        old = node.pages[group]
+        node.pages[group] = page
+        self._undo.append(lambda: node.pages.__setitem__(group, old))
+
     def lock(self, numbers: Int32, prefill: bool) -> None:
         """An active request locks pages that it keeps."""
         pages = self.core.pages
@@ -181,8 +202,7 @@ class Journal:
     def release(self, numbers: Int32, request: Request) -> None:
         """A request keeps pages no more, and has not locked them. Those that nobody keeps and the tree has not are freed."""
         pages = self.core.pages
-        pages.drop_user(numbers, request.uid)
-        self._undo.append(lambda: pages.add_user(numbers, request.uid))
+        self.drop_user(numbers, request)
         self.free(numbers[(pages.users[numbers] == 0) & (pages.node[numbers] == NO_NODE)])
 
     def free(self, numbers: Int32) -> None:
@@ -234,6 +254,8 @@ class Journal:
         core = self.core
         for group in self.dropped:
             core.counters.dropped(group)
+        for group in self.attached:
+            core.counters.attached(group)
         for node in self.forgotten:
             for uid in node.tails:  # they commit no more (R10.3), and keep nothing of a block that is gone
                 core.by_uid[uid].tail = core.tree.root

@@ -8,16 +8,37 @@ import numpy as np
 
 from kvgpu.config import SlotKey
 from kvgpu.errors import LogicError
+from kvgpu.operations import places
 from kvgpu.operations.deferral import claim_retries
 from kvgpu.operations.growth import wait_for_slots
-from kvgpu.operations.offload import NONE, bring_up, host_counts, joined, offload, slot_counts
+from kvgpu.operations.offload import (
+    NONE,
+    bring_up,
+    host_counts,
+    joined,
+    offload,
+    offload_or_attach,
+    slot_counts,
+    without_backing,
+)
+from kvgpu.operations.private_copies import (
+    Pair,
+    Wants,
+    blocks_of,
+    find,
+    give_copies,
+    new_backings,
+    new_copies,
+    sources_now,
+    submit,
+)
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
 from kvgpu.runs import Int32
 from kvgpu.storage.fences import Point
-from kvgpu.storage.pages import NO_PAGE
+from kvgpu.storage.pages import NO_PAGE, NOBODY
 from kvspec.config import Level
 from kvspec.observation import Phase, RequestStatus
 
@@ -89,7 +110,7 @@ def resume(core: Core, request: Request, decode: bool) -> bool:
         return False
     try:
         with Transaction(core, core.scope()) as tx:
-            _resume(tx, request, decode)
+            (_resume if core.backings is None else _resume_private)(tx, request, decode)
             tx.commit()
     except NoRoom:
         return False
@@ -118,11 +139,85 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     made = _make_private(tx, request, wanted.sources, gpu)
     bring_up(tx, up, gpu, Level.GPU)
     bring_up(tx, to_host, below, Level.HOST)
-    _copy_private(tx, wanted.sources, made)
+    submit(tx, _private(wanted.sources, made))
     ready, reads = behind(core, joined([wanted.numbers, *made.values()]))
     # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
     offload(tx, [(fit, tx.room.take(host_counts(core, fit))), (older, tx.room.take(older_claims))], [request])
-    _activate(tx, request, wanted, made, decode, taken)
+    _activate(tx, request, wanted, made, decode)
+    _go_on(tx, request, taken, ready, reads)
+
+
+def _resume_private(tx: Transaction, request: Request, decode: bool) -> None:
+    """The same with private ownership: sparse pages of the tree are adopted, copied or mapped (R14.4, R14.5)."""
+    core, pages = tx.core, tx.core.pages
+    wanted = _find(core, request)
+    tx.room.pin(wanted.numbers)
+    tx.room.pin(np.array([page for page in wanted.sources.values() if page is not None], dtype=np.int32))
+    stay = wanted.history if decode else NONE
+    wants = find(tx, request, wanted.numbers, stay)
+    stays = np.isin(wants.plain, stay)
+    up = wants.plain[~stays & (pages.level[wants.plain] != Level.GPU)]
+    to_host = wants.plain[stays & (pages.level[wants.plain] == Level.DISK)]
+    leaving = stay[(pages.level[stay] == Level.GPU) & ~np.isin(stay, wants.back)]
+    fit, retries = (leaving, NONE) if not request.decoding else (NONE, leaving)
+    needing = without_backing(core, fit)
+    arriving = slot_counts(core, to_host, Level.HOST)
+    tx.room.claim(_added(host_counts(core, joined([needing, wants.back])), arriving))
+    gpu_claims = tx.room.claim(slot_counts(core, joined([up, wants.fill]), Level.GPU, list(wanted.sources)))
+    older, _ = claim_retries(tx, without_backing(core, retries))
+    filled, backed = blocks_of(core, wants.fill), blocks_of(core, wants.back)
+    tx.copies.evict()
+    gpu, below = tx.room.take(gpu_claims), tx.room.take(arriving)
+    taken = dict(gpu)
+    wanted.sources = {group: page if page is None else _partial_page(request, group) for group, page in wanted.sources.items()}
+    partial = {group: page for group, page in wanted.sources.items() if request.sparse[group] and page is not None}
+    made = _make_private(tx, request, {group: page for group, page in wanted.sources.items() if group not in partial}, gpu)
+    copies = new_copies(tx, request, sources_now(request, filled), [(page, request.blocks - 1) for page in partial.values()], gpu)
+    made |= {int(pages.group[pair.target]): np.array([pair.target]) for pair in copies if pages.copy_of[pair.target] == NOBODY}
+    bring_up(tx, up, gpu, Level.GPU)
+    bring_up(tx, to_host, below, Level.HOST)
+    dense = {group: page for group, page in wanted.sources.items() if group not in partial}
+    submit(tx, [*_private(dense, made), *copies])
+    back = [page for page in sources_now(request, backed) if pages.copy_of[page] != NOBODY]
+    new_backings(tx, back, tx.room.take(host_counts(core, np.array(back, dtype=np.int32))))
+    give_copies(tx, request, copies)
+    wanted.numbers = _find(core, request).numbers
+    ready, reads = behind(core, joined([wanted.numbers, *made.values()]))
+    assert core.backings is not None
+    _put_back_on_undo(tx, request)
+    _activate(tx, request, wanted, made, decode)
+    tx.lock(core.backings.behind(wanted.numbers), False)
+    offload_or_attach(tx, request, joined([fit, retries]), joined([needing, older]), False)
+    _go_on(tx, request, taken, ready, reads)
+
+
+def _partial_page(request: Request, group: int) -> int:
+    return int(request.groups[group].page[0, 0 if request.ssm[group] else request.blocks - 1])
+
+
+def _put_back_on_undo(tx: Transaction, request: Request) -> None:
+    """What ``_activate`` changes of a request is taken back if a copy is refused after it (R14.11)."""
+    was = request.status, request.phase, request.partial, request.maybe_deferred
+    arrays = [(own.page.copy(), own.locked.copy()) for own in request.groups]
+
+    def put_back() -> None:
+        request.status, request.phase, request.partial, request.maybe_deferred = was
+        for own, (page, locked) in zip(request.groups, arrays, strict=True):
+            own.page, own.locked = page, locked
+            own.changed()
+
+    tx.on_undo(put_back)
+
+
+def _go_on(
+    tx: Transaction, request: Request, taken: dict[SlotKey, Int32], ready: tuple[Point, ...], reads: tuple[Point, ...]
+) -> None:
+    """Nothing fails any more: order the request's stream (R7.9)."""
+    core = tx.core
+    wait_for_slots(tx, request, taken)
+    if request.resumed:
+        core.counters.resumed()
+    request.resumed = True
     assert request.stream is not None
     core.fences.wait(request.stream, ready, "R7.9 readiness of a page that a resume locks")
     core.fences.wait(request.stream, reads, where="R7.9 readers of the pages that a resume locks")
@@ -153,23 +248,13 @@ def _make_private(
     return made
 
 
-def _copy_private(tx: Transaction, sources: dict[int, int | None], made: dict[int, Int32]) -> None:
-    """The private copies (R3.4), by pool group of the target, then level of the source."""
-    core = tx.core
-    by_pair: dict[tuple[SlotKey, SlotKey], list[tuple[int, int]]] = {}
-    for group, page in sources.items():
-        if page is not None:
-            copy = int(made[group][0])
-            by_pair.setdefault((core.key_of(copy), core.key_of(page)), []).append((page, copy))
-    for _, pairs in sorted(by_pair.items()):
-        old, new = np.array(pairs, dtype=np.int32).T
-        tx.copies.copy(old, new)
+def _private(sources: dict[int, int | None], made: dict[int, Int32]) -> list[Pair]:
+    """The private copies to submit (R3.4)."""
+    return [Pair(page, int(made[group][0])) for group, page in sources.items() if page is not None]
 
 
-def _activate(
-    tx: Transaction, request: Request, wanted: _Wanted, made: dict[int, Int32], decode: bool, taken: dict[SlotKey, Int32]
-) -> None:
-    """Nothing fails any more: lock everything, and order the request's stream (R7.9)."""
+def _activate(tx: Transaction, request: Request, wanted: _Wanted, made: dict[int, Int32], decode: bool) -> None:
+    """Lock everything: the request is active."""
     core = tx.core
     request.status = RequestStatus.ACTIVE
     request.phase = Phase.DECODE if decode else Phase.PREFILL
@@ -177,16 +262,17 @@ def _activate(
     for group, page in wanted.sources.items():
         own = request.groups[group]
         if page is not None:
-            tx.release(np.array([page], dtype=np.int32), request)
+            old = np.array([page], dtype=np.int32)
+            if core.backings is not None and core.backings.has_places(old).any():
+                places.let_go(tx, old, request)
+            else:
+                tx.release(old, request)
         tx.lock_new(made[group], request)
         own.page[0, 0 if request.ssm[group] else request.blocks - 1] = made[group][0]
     for own in request.groups:
         own.locked = (own.page != NO_PAGE) & ~own.kept
         own.changed()
-    wait_for_slots(tx, request, taken)
-    if request.resumed:
-        core.counters.resumed()
-    request.resumed, request.partial = True, False
+    request.partial = False
     request.maybe_deferred = decode
     tx.touch(request)
 
@@ -206,7 +292,10 @@ def every_page(request: Request) -> Int32:
 
 def suspend(tx: Transaction, request: Request) -> None:
     """Locks become holds (R3.10). The caller fences the slots (R7.4)."""
-    tx.unlock(every_locked_page(request), not request.decoding)
+    numbers = every_locked_page(request)
+    tx.unlock(numbers, not request.decoding)
+    if tx.core.backings is not None:
+        tx.unlock(tx.core.backings.behind(numbers), False)
     for own in request.groups:
         own.locked[:] = False
         own.changed()
@@ -215,7 +304,7 @@ def suspend(tx: Transaction, request: Request) -> None:
 
 
 def prefetch(core: Core, request: Request, level: int) -> bool:
-    """Bring pages of a suspended request up to ``level``, or to where a resume would lock them if that is lower (R3.11)."""
+    """Bring pages of a suspended request to ``level``, or to where a resume would lock them if that is lower (R3.11, R14.9)."""
     try:
         with Transaction(core, core.scope()) as tx:
             pages = core.pages
@@ -223,15 +312,23 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             # Nothing of its own moves down, what is left alone included.
             tx.room.pin(every_page(request))
             stay = wanted.history if request.decoding else NONE
-            rest = wanted.numbers[~np.isin(wanted.numbers, stay)]
+            wants = find(tx, request, wanted.numbers, stay) if level == Level.GPU else Wants(NONE, NONE, wanted.numbers, NONE)
+            rest = wants.plain[~np.isin(wants.plain, stay)]
             up = rest[pages.level[rest] != Level.GPU] if level == Level.GPU else NONE
             below = joined([stay, rest]) if level == Level.HOST else stay if level == Level.GPU else NONE
             to_host = below[pages.level[below] == Level.DISK]
-            claims = tx.room.claim(slot_counts(core, to_host, Level.HOST)), tx.room.claim(slot_counts(core, up, Level.GPU))
+            claims = (
+                tx.room.claim(slot_counts(core, to_host, Level.HOST)),
+                tx.room.claim(slot_counts(core, joined([up, wants.fill]), Level.GPU)),
+            )
+            filled = blocks_of(core, wants.fill)
             tx.copies.evict()
             host, gpu = (tx.room.take(each) for each in claims)
+            copies = new_copies(tx, request, sources_now(request, filled), (), gpu)
             bring_up(tx, up, gpu, Level.GPU)
             bring_up(tx, to_host, host, Level.HOST)
+            submit(tx, copies)
+            give_copies(tx, request, copies)
             tx.commit()
     except NoRoom:
         return False

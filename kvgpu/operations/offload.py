@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kvgpu.config import SlotKey
+from kvgpu.operations import places
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
@@ -37,6 +38,8 @@ def eligible_pages(core: Core, request: Request, first: int, end: int) -> Int32:
 
 def movable(core: Core, numbers: Int32, own_needs: int) -> Int32:
     """Those that no prefill owner needs on the GPU, but for the ``own_needs`` of the request itself (R4.2)."""
+    if core.backings is not None:  # no request needs another's copy (R14.6)
+        return numbers
     found: Int32 = numbers[read(core.pages.needs, numbers) == own_needs]
     return found
 
@@ -47,6 +50,29 @@ def host_counts(core: Core, numbers: Int32) -> dict[SlotKey, int]:
         return {}
     groups = core.pool_group[read(core.pages.group, numbers), Level.HOST]
     return {(Level.HOST, group): count for group, count in counted(groups).items()}
+
+
+def without_backing(core: Core, numbers: Int32) -> Int32:
+    """The pages among them that take a host slot as they leave the GPU: the host has no backing to attach to (R14.6)."""
+    return numbers if core.backings is None else numbers[~core.backings.on_host(numbers)]
+
+
+def offload_or_attach(tx: Transaction, request: Request, leaving: Int32, claimed: Int32, prefill: bool) -> int:
+    """Have pages of a request leave the GPU, with private ownership (R14.6). How many have to stay, for want of a host slot.
+
+    ``claimed``: those that a host slot was claimed for. Whether there is a backing is asked now, after the evictions.
+    ``prefill``: the request has them locked as one in prefill does.
+    """
+    core = tx.core
+    moving = without_backing(core, claimed)
+    offload(tx, [(moving, tx.room.take(host_counts(core, moving)))], [request])
+    assert core.backings is not None
+    for page in moving[core.backings.has_places(moving)].tolist():
+        places.become_backing(tx, page)
+    rest = leaving[~np.isin(leaving, moving)]
+    attached = rest[core.backings.on_host(rest)]
+    places.attach(tx, attached, request, prefill)
+    return len(rest) - len(attached)
 
 
 def offload(tx: Transaction, found: Found, more_owners: Sequence[Request] = ()) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import LEVEL_NAMES, SlotKey
+from kvgpu.operations import places
 from kvgpu.operations.journal import Journal
 from kvgpu.operations.state import TreeEvent
 from kvgpu.operations.tree_changes import drop
 from kvgpu.runs import Int32
-from kvgpu.storage.pages import NO_NODE
+from kvgpu.storage.pages import NO_NODE, NO_PAGE, NOBODY
 
 
 class NoRoom(Exception):
@@ -121,6 +122,11 @@ class Room:
 
     def _leave(self, page: int, key: SlotKey) -> bool:
         core = self._journal.core
+        backings = core.backings
+        # R14.10: a copy and the backing leave each in its own turn.
+        if backings is not None and core.pages.copy_of[page] != NOBODY and core.pages.backing[page] != NO_PAGE:
+            places.evict_copy(self._journal, page)
+            return True
         below = core.pool(key).spec.below
         if below is not None:
             lower = (key[0] + 1, below)
@@ -128,7 +134,8 @@ class Room:
                 if core.pages.alive[page]:  # else it went with a removed subtree, and its slot is free
                     self._move(page, key, lower)
                 return True
-        if core.pages.users[page] or core.pages.node[page] == NO_NODE:
+        kept = core.pages.users[page] if backings is None else backings.kept(page)
+        if kept or core.pages.node[page] == NO_NODE:
             return False  # R10.1: HELD pages are never dropped
         drop(self._journal, page, self._journal.events)
         return True
@@ -140,6 +147,8 @@ class Room:
         self._vacating[key] = self._vacating.get(key, 0) + 1
         journal.scope.evicted.add(page)
         journal.on_undo(lambda: journal.scope.evicted.discard(page))
+        if journal.core.backings is not None and pages.copy_of[page] != NOBODY:
+            places.become_backing(journal, page)
         if pages.node[page] != NO_NODE:
             tokens = journal.core.tree.node(int(pages.node[page])).prefix()
             self._events.append((key, page, TreeEvent("level", tokens, int(pages.group[page]), key[0], lower[0])))

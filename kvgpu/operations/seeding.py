@@ -156,6 +156,7 @@ def clear(core: Core) -> None:
             numbers = np.concatenate([queue.ordered() for queue in queues])
             keys = (pages.serial, pages.group, -pages.block.astype(np.int64), pages.stamp, pages.priority)
             for page in numbers[np.lexsort([key[numbers] for key in keys])].tolist():
-                if pages.alive[page] and not pages.users[page] and pages.node[page] != NO_NODE:
+                kept = pages.users[page] if core.backings is None else core.backings.kept(page)
+                if pages.alive[page] and not kept and pages.node[page] != NO_NODE:
                     drop(tx, page, tx.events)
         tx.commit()

@@ -13,6 +13,7 @@ from kvgpu.config import Layout, SlotKey
 from kvgpu.device.api import Device, Stream
 from kvgpu.requests.request import Request
 from kvgpu.runs import SHORT, Int32, distinct, read
+from kvgpu.storage.backings import Backings
 from kvgpu.storage.copier import Copier
 from kvgpu.storage.counters import Counters
 from kvgpu.storage.eviction import EvictionQueue
@@ -68,7 +69,8 @@ class Scope:
 class Core:
     """The state of a manager. ``pools[level][pool_group]``, ``queues`` likewise. ``by_uid``: requests not closed.
 
-    ``pool_group[group, level]``: the pool group that serves a layer group there.
+    ``pool_group[group, level]``: the pool group that serves a layer group there. ``backings``: with private ownership, the places
+    of pages that have several.
     """
 
     layout: Layout
@@ -83,6 +85,7 @@ class Core:
     copier: Copier
     pool_group: npt.NDArray[np.int32]
     poisoning: bool
+    backings: Backings | None = None
     hook: PayloadHook | None = None
     listener: TreeListener | None = None
     by_uid: dict[int, Request] = field(default_factory=dict)
@@ -155,6 +158,10 @@ class Core:
     def owners(self, numbers: Int32) -> list[Request]:
         """The active requests that have any of these pages locked (R2.3), oldest first."""
         pages = self.pages
+        if self.backings is not None:  # a backing is locked by requests that do not map it, too (R14.8)
+            users = [(uid, page) for page in numbers.tolist() if pages.locks[page] for uid in pages.users_of(page)]
+            mapping = {uid for uid, page in users if self.has_locked(self.by_uid[uid], page)}
+            return [self.by_uid[uid] for uid in sorted(mapping)]
         if len(numbers) <= SHORT:
             columns = (pages.locks[numbers].tolist(), pages.users[numbers].tolist(), pages.user[numbers].tolist())
             locked_by = [

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvgpu.operations.journal import Journal
-from kvgpu.operations.state import Core, TreeEvent
+from kvgpu.operations import places
+from kvgpu.operations.journal import Journal, released_work
+from kvgpu.operations.state import TreeEvent
 from kvgpu.requests.request import Request
-from kvgpu.storage.fences import Point
 from kvgpu.storage.pages import NO_NODE, NO_PAGE
 from kvgpu.storage.prefix_tree import Node
 from kvgpu.storage.texts import Text
-
-
-def released_work(core: Core, request: Request) -> list[Point]:
-    """The work so far on a request's stream, for the fences of the slots that it releases (R7.4)."""
-    if request.stream is None:
-        return []
-    return [core.fences.record(request.stream, "R7.4 work before a release", "R7.4 freed slot: work before its release")]
 
 
 def insert_node(journal: Journal, parent: Node, text: Text, prefix: Text) -> Node:
@@ -36,14 +29,11 @@ def insert_node(journal: Journal, parent: Node, text: Text, prefix: Text) -> Nod
 
 def give_page(journal: Journal, page: int, node: Node) -> None:
     """A page becomes a page of a block of the tree, where it is."""
-    _set_page(journal, node, int(journal.core.pages.group[page]), page)
+    core, group = journal.core, int(journal.core.pages.group[page])
+    journal.set_page(node, group, page)
     journal.put("node", np.array([page], dtype=np.int32), node.number)
-
-
-def _set_page(journal: Journal, node: Node, group: int, page: int) -> None:
-    old = node.pages[group]
-    node.pages[group] = page
-    journal.on_undo(lambda: node.pages.__setitem__(group, old))
+    if core.backings is not None and core.layout.groups[group].sparse:
+        places.begin(journal, page)
 
 
 def set_tail(journal: Journal, request: Request, node: Node) -> None:
@@ -72,7 +62,12 @@ def drop(journal: Journal, page: int, events: list[TreeEvent]) -> None:
 def _drop_page(journal: Journal, node: Node, group: int) -> None:
     page = node.pages[group]
     one = np.array([page], dtype=np.int32)
-    _set_page(journal, node, group, NO_PAGE)
+    journal.set_page(node, group, NO_PAGE)
+    backings = journal.core.backings
+    if backings is not None and backings.has_places(one).any():
+        if places.drop_places(journal, page):
+            journal.dropped.append(group)
+        return
     journal.put("node", one, NO_NODE)
     if journal.core.pages.users[page]:  # it stays with its users, private
         journal.left_tree.add(page)

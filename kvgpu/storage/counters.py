@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from kvgpu.storage.faults import Direction
 
-COLUMNS = ("offload_pages", "offload_bytes", "onboard_pages", "onboard_bytes", "copy_pages", "drop_pages")
+COLUMNS = ("offload_pages", "offload_bytes", "onboard_pages", "onboard_bytes", "copy_pages", "drop_pages", "attach_pages")
 """The counters of a layer group."""
 
 _PAGES = {Direction.OFFLOAD: 0, Direction.ONBOARD: 2, Direction.COPY: 4}
 _BYTES = {Direction.OFFLOAD: 1, Direction.ONBOARD: 3}
 _DROPPED = 5
+_ATTACHED = 6
 FEW = 8
 """Pages that are counted one by one."""
 
@@ -30,7 +31,7 @@ class CounterView:
 
 
 class Counters:
-    """The counters of a manager: int64 ``pages[groups, 6]``, and those of the manager."""
+    """The counters of a manager: int64 ``pages[groups, 7]``, and those of the manager."""
 
     def __init__(self, page_bytes: npt.NDArray[np.int64]) -> None:
         """``page_bytes``: by layer group."""
@@ -58,6 +59,10 @@ class Counters:
     def dropped(self, group: int) -> None:
         """A page of a layer group was dropped."""
         self._groups[group, _DROPPED] += 1
+
+    def attached(self, group: int) -> None:
+        """A request has given up its copy of a page for what the host had already (R14.13)."""
+        self._groups[group, _ATTACHED] += 1
 
     def suspended(self) -> None:
         """A request was suspended; a close does not count (R3.10)."""

@@ -38,6 +38,13 @@ FIELDS: dict[str, tuple[type[np.generic], int]] = {
 }
 """Each property, its type and its value in a new page; ``ready``, a fence number, is the other one."""
 
+PLACE_FIELDS: dict[str, tuple[type[np.generic], int]] = {
+    "next_place": (np.int32, NO_PAGE),
+    "backing": (np.int32, NO_PAGE),
+    "copy_of": (np.int32, NOBODY),
+}
+"""Those that there are with private ownership alone (R14.1)."""
+
 
 class PageTable:
     """All pages of a manager. Arrays are indexed by page number and grow; take them from the table at each use.
@@ -46,6 +53,10 @@ class PageTable:
     for a page of the tree its depth. ``node``: the tree block that has it. ``stamp``: the operation at which it left LOCKED or
     was made (R10.2). ``serial``: its age, never used again. ``origin``: the serial of the page whose payload it has a copy of,
     also where that came through other copies; -1 if it was written itself.
+
+    With private ownership a committed page of a sparse group has a row for each of its places, which ``storage.backings`` reads:
+    ``next_place``: the next of them, in a ring; ``backing``: that which all may refer to, or ``NO_PAGE``; ``copy_of``: the uid of
+    the request whose copy it is.
     """
 
     level: npt.NDArray[np.int8]
@@ -65,17 +76,21 @@ class PageTable:
     written: npt.NDArray[np.bool_]
     alive: npt.NDArray[np.bool_]
     ready: Int32
+    next_place: Int32
+    backing: Int32
+    copy_of: Int32
 
-    def __init__(self, fences: FenceTable, size: int = 1024) -> None:
-        """An empty table."""
+    def __init__(self, fences: FenceTable, size: int = 1024, *, places: bool = False) -> None:
+        """An empty table. ``places``: a page may have several (R14.1)."""
         self._fences = fences
+        self._fields = FIELDS | PLACE_FIELDS if places else FIELDS
         self._size = 0
         self._spare: Int32 = np.empty(0, dtype=np.int32)
         self._spares = 0
         self._serial = 0
         self.shared: dict[int, set[int]] = {}
         self.ready = fences.register(np.empty(0, dtype=np.int32))
-        for name, (dtype, _) in FIELDS.items():
+        for name, (dtype, _) in self._fields.items():
             setattr(self, name, np.empty(0, dtype=dtype))
         self._grow(size)
 
@@ -86,7 +101,7 @@ class PageTable:
 
     def _grow(self, at_least: int) -> None:
         old, new = self._size, max(at_least, 2 * self._size)
-        for name, (dtype, value) in FIELDS.items():
+        for name, (dtype, value) in self._fields.items():
             grown = np.full(new, value, dtype=dtype)
             grown[:old] = getattr(self, name)
             setattr(self, name, grown)
@@ -106,7 +121,7 @@ class PageTable:
             self._grow(self._size + count)
         self._spares -= count
         numbers = self._spare[self._spares : self._spares + count][::-1].copy()
-        for name, (_, value) in FIELDS.items():
+        for name, (_, value) in self._fields.items():
             getattr(self, name)[numbers] = value
         self.ready[numbers] = EMPTY
         self.alive[numbers] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvgpu.batch.tables import Tables
-from kvgpu.operations import growth, tree_changes
+from kvgpu.operations import growth, journal
 from kvgpu.operations.transaction import Transaction
 from kvgpu.storage.fences import FenceTable
 from kvgpu.storage.pools import SlotPool
@@ -15,7 +15,7 @@ from kvgpu.testing.patches import Break, at, during, instead, on
 def _all_wait_for_writes(old: Any) -> Any:
     def write_completed(tx: Any, request: Any, completed: Any, leaving: Any) -> None:
         old(tx, request, completed, leaving)
-        tx.fence_slots(leaving, tree_changes.released_work(tx.core, request))
+        tx.fence_slots(leaving, journal.released_work(tx.core, request))
 
     return write_completed
 

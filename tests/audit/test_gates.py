@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from kvspec.audit.gates import MOST, completed, has_gates, orders, permute
 from kvspec.cli.main import app
-from kvspec.config import Ownership
 from kvspec.harness.difference import Verdict
 from kvspec.harness.replay import Named
 from kvspec.harness.select import scenario_id
@@ -58,7 +57,7 @@ TWO = """
 def _suite() -> tuple[Scenario, ...]:
     scenarios, problems = load_paths(scenario_files([suite_path()]))
     assert not problems
-    return tuple(scenario for scenario in scenarios if has_gates(scenario) and scenario.manager.ownership is Ownership.SHARED)
+    return tuple(scenario for scenario in scenarios if has_gates(scenario))
 
 
 def _named(name: str) -> Named:

@@ -338,9 +338,15 @@ class Index:
             return same
         for ref in self.pages[number].refs:
             old = before.by_ref.get(ref)
-            if old is not None and before.keys[old] not in self.by_key:
+            if old is not None and before.keys[old] not in self.by_key and not _filled(self.pages[number], before.pages[old]):
                 return old
         return None
+
+
+def _filled(page: PageView, was: PageView) -> bool:
+    """R14.4: whether a copy is another page than what its request referred to before: filled, neither adopted nor its own."""
+    own = was.tokens is None and was.copy_of in (None, page.copy_of) and len(was.refs) == 1
+    return page.copy_of is not None and not own and (page.level, page.slot) != (was.level, was.slot)
 
 
 def _value(order: Order | None) -> object:

@@ -1,0 +1,227 @@
+"""Changes of the places of a page, with private ownership: what becomes a copy or the backing, what is freed (section 14).
+
+Requests that have no copy refer to the backing, or else to the oldest copy (R14.2). Every change here keeps that in their blocks
+and in the tree: who refers to a place that ceases to be it is pointed to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kvgpu.operations.journal import Journal, released_work
+from kvgpu.requests.request import Request
+from kvgpu.runs import Int32
+from kvgpu.storage.backings import Backings
+from kvgpu.storage.pages import NO_NODE, NO_PAGE, NOBODY
+from kvspec.config import Level
+
+
+def _one(page: int) -> Int32:
+    return np.array([page], dtype=np.int32)
+
+
+def _backings(journal: Journal) -> Backings:
+    assert journal.core.backings is not None
+    return journal.core.backings
+
+
+# ---- places come and go ----------------------------------------------------------------------------------------------
+
+
+def begin(journal: Journal, page: int) -> None:
+    """A page is committed where it is: on the GPU that is the copy of its request, elsewhere the backing (R14.7)."""
+    pages = journal.core.pages
+    journal.put("next_place", _one(page), page)
+    if pages.users[page] and pages.level[page] == Level.GPU:
+        journal.put("copy_of", _one(page), pages.user[page])
+    else:
+        journal.put("backing", _one(page), page)
+
+
+def join(journal: Journal, page: int, other: int, copy_of: int) -> None:
+    """A row becomes another place of the page of ``other``: the copy of a request, or, with ``NOBODY``, not yet anything."""
+    pages = journal.core.pages
+    following = int(pages.next_place[other])
+    journal.put("next_place", _one(other), page)
+    journal.put("next_place", _one(page), following)
+    journal.put("backing", _one(page), pages.backing[other])
+    journal.put("copy_of", _one(page), copy_of)
+    if pages.node[page] != pages.node[other]:
+        journal.put("node", _one(page), pages.node[other])
+
+
+def free_place(journal: Journal, page: int) -> None:
+    """A place that nobody refers to any more is none: its slot is free."""
+    pages = journal.core.pages
+    before = next((place for place in _backings(journal).others(page) if pages.next_place[place] == page), None)
+    if before is not None:
+        journal.put("next_place", _one(before), pages.next_place[page])
+    for name, value in (("next_place", NO_PAGE), ("backing", NO_PAGE), ("copy_of", NOBODY), ("node", NO_NODE)):
+        journal.put(name, _one(page), value)
+    if pages.locks[page]:
+        journal.pool(journal.core.key_of(page)).evictable += 1
+        journal.put("locks", _one(page), 0)
+    journal.free(_one(page))
+
+
+def _point(journal: Journal, old: int, new: int) -> None:
+    """Who refers to a place, and the tree, refer to another from now on; but not the request whose copy it is."""
+    core = journal.core
+    pages = core.pages
+    group, block = int(pages.group[old]), int(pages.block[old])
+    for uid in sorted(pages.users_of(old)):
+        if uid != pages.copy_of[old]:
+            replace(journal, core.by_uid[uid], group, block, new)
+    if pages.node[old] != NO_NODE:
+        node = core.tree.node(int(pages.node[old]))
+        if node.pages[group] == old:
+            journal.set_page(node, group, new)
+
+
+def replace(journal: Journal, request: Request, group: int, block: int, new: int) -> None:
+    """A block of a request refers to another place from now on."""
+    blocks = request.groups[group]
+    journal.drop_user(blocks.page[0, block : block + 1].copy(), request)
+    journal.put_blocks(blocks, "page", (0, block), new)
+    journal.add_user(_one(new), request)
+
+
+# ---- backings --------------------------------------------------------------------------------------------------------
+
+
+def become_backing(journal: Journal, page: int) -> None:
+    """A place is the backing from now on, instead of the one that there is: all who have no copy refer to it (R14.6, R14.7).
+
+    It is locked by whoever is active and refers to the page.
+    """
+    pages, backings = journal.core.pages, _backings(journal)
+    old, shown = int(pages.backing[page]), backings.shown(page)
+    mapped = 0 if pages.copy_of[page] != NOBODY else int(pages.locks[page])
+    locks = mapped + backings.active(page)
+    journal.put("copy_of", _one(page), NOBODY)
+    journal.put("backing", np.array(backings.places(page), dtype=np.int32), page)
+    if locks and not pages.locks[page]:
+        journal.pool(journal.core.key_of(page)).evictable -= 1
+        journal.unsettle(_one(page))
+    journal.put("locks", _one(page), locks)
+    for before in {old, shown} - {page, NO_PAGE}:
+        _point(journal, before, page)
+    if old not in (page, NO_PAGE):
+        free_place(journal, old)
+
+
+def new_backing(journal: Journal, page: int) -> None:
+    """A new place, which nobody has and no queue, is the backing of a page that had only copies (R14.5)."""
+    pages, backings = journal.core.pages, _backings(journal)
+    oldest = backings.copies(page)[0]
+    journal.put("backing", np.array(backings.places(page), dtype=np.int32), page)
+    journal.put("locks", _one(page), backings.active(page))
+    _point(journal, oldest, page)
+    if not pages.locks[page]:
+        journal.make_evictable(_one(page))
+
+
+def free_backing(journal: Journal, backing: int, copy: int) -> None:
+    """A backing on the GPU, which nobody active uses, gives way to a copy that has come (R14.7)."""
+    journal.put("backing", np.array(_backings(journal).places(backing), dtype=np.int32), NO_PAGE)
+    _point(journal, backing, copy)
+    free_place(journal, backing)
+
+
+def adopt(journal: Journal, numbers: Iterable[int], request: Request) -> None:
+    """Backings on the GPU, which nobody active uses, become the copies of a request, without a transfer (R14.4)."""
+    for page in numbers:
+        journal.put("backing", _one(page), NO_PAGE)
+        journal.put("copy_of", _one(page), request.uid)
+
+
+# ---- letting go ------------------------------------------------------------------------------------------------------
+
+
+def let_go(journal: Journal, numbers: Int32, request: Request) -> None:
+    """A request refers to pages no more, and has not locked them. Its copies are released (R14.8), in order."""
+    pages = journal.core.pages
+    for page in numbers.tolist():
+        own = pages.copy_of[page] == request.uid
+        journal.drop_user(_one(page), request)
+        if own:
+            _release_copy(journal, page)
+        elif pages.backing[page] == page:
+            _free_unused(journal, page)
+
+
+def _release_copy(journal: Journal, page: int) -> None:
+    """A copy is freed, unless it is the last place of its page: then that is the backing, where it is (R14.8)."""
+    backings = _backings(journal)
+    if next(backings.others(page), None) is None:
+        journal.put("copy_of", _one(page), NOBODY)
+        journal.put("backing", _one(page), page)
+        _free_unused(journal, page)
+        return
+    backing = int(journal.core.pages.backing[page])
+    _free_copy(journal, page)
+    if backing != NO_PAGE:
+        _free_unused(journal, backing)
+
+
+def _free_copy(journal: Journal, page: int) -> None:
+    """A copy that is not the last place goes; who would have got theirs from it turns to the next."""
+    backings = _backings(journal)
+    journal.put("copy_of", _one(page), NOBODY)
+    if journal.core.pages.backing[page] == NO_PAGE:
+        _point(journal, page, backings.copies(page)[0])
+    free_place(journal, page)
+
+
+def _free_unused(journal: Journal, backing: int) -> None:
+    """A backing that neither a request nor the tree has is freed."""
+    if journal.core.pages.node[backing] == NO_NODE and not _backings(journal).kept(backing):
+        free_place(journal, backing)
+
+
+def release_all(journal: Journal, request: Request) -> None:
+    """A request that is closing releases all its pages, by group, then beam row, then block (R7.2)."""
+    for group in range(request.group_count):
+        numbers = request.pages(group)
+        placed = _backings(journal).has_places(numbers)
+        let_go(journal, numbers[placed], request)
+        journal.release(numbers[~placed], request)
+
+
+def evict_copy(journal: Journal, page: int) -> None:
+    """A HELD copy of a page with a backing leaves: its slot is free, and its request refers to the backing (R14.8)."""
+    pages = journal.core.pages
+    request = journal.core.by_uid[int(pages.copy_of[page])]
+    replace(journal, request, int(pages.group[page]), int(pages.block[page]), int(pages.backing[page]))
+    _free_copy(journal, page)
+
+
+def attach(journal: Journal, numbers: Int32, request: Request, prefill: bool) -> None:
+    """An active request gives up its copies, and maps the backings that the host has (R14.6). ``prefill``: it is in prefill."""
+    if not numbers.size:
+        return
+    pages = journal.core.pages
+    journal.fence_slots(numbers, released_work(journal.core, request))
+    for page in numbers.tolist():
+        backing = int(pages.backing[page])
+        journal.unlock(_one(page), prefill)
+        replace(journal, request, int(pages.group[page]), int(pages.block[page]), backing)
+        if prefill:
+            journal.put("needs", _one(backing), pages.needs[backing] + 1)
+        free_place(journal, page)
+        journal.attached.append(int(pages.group[page]))
+    journal.touch(request)
+
+
+def drop_places(journal: Journal, page: int) -> bool:
+    """The tree has a page no more: its places stay with the requests that refer to it (R10.3). Whether it was freed."""
+    backings = _backings(journal)
+    places = backings.places(page)
+    journal.put("node", np.array(places, dtype=np.int32), NO_NODE)
+    if any(backings.kept(place) for place in places):
+        journal.left_tree.update(places)
+        return False
+    free_place(journal, page)
+    return True
