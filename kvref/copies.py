@@ -149,9 +149,10 @@ def copy_private(state: State, r: Request, copies: list[tuple[Page, Key]], fills
 def copy_out(state: State, copies: list[tuple[Page, Key]], level: Level) -> tuple[State, list[tuple[Page, Key, int, Work]]]:
     """Copy pages to slots of a level: by source, for which block, the slot and the work. The sources stay where they are.
 
-    R7.1: a submission like any other; it disturbs no owner, and the source's slot is not reused before it has run.
+    R4.5: in order of the GPU's pool group. R7.1: a submission like any other; it disturbs no owner, and the source's slot is not
+    reused before it has run.
     """
-    pairs = sorted({(state.layout.pool_group(level, p.group), pool_group_of(state, p)) for p, _ in copies})
+    pairs = sorted({(state.layout.pool_group(level, p.group), pool_group_of(state, p)) for p, _ in copies}, key=sorted)
     reserved: list[tuple[list[tuple[Page, Key]], list[tuple[PoolGroup, Slot]]]] = []
     for dest, origin in pairs:
         chosen = [
