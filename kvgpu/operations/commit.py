@@ -106,8 +106,7 @@ def _commit_block(core: Core, scope: Scope, request: Request, block: int, prefix
 
 def _pin_path(tx: Transaction, request: Request) -> None:
     """The blocks that new ones are put below are about to be used (R3.14)."""
-    path = [page for node in request.tail.path() for page in node.pages if page != NO_PAGE]
-    tx.room.pin(np.array(path, dtype=np.int32))
+    tx.room.pin_blocks(request.tail.path())
 
 
 def _give_own(tx: Transaction, request: Request, node: Node, groups: Sequence[int]) -> None:
@@ -167,7 +166,7 @@ def _rebase(tx: Transaction, request: Request, node: Node) -> None:
             theirs.append(page)
             given_up.append((group.number, int(own.page[0, block])))
     tree_pages = np.array(theirs, dtype=np.int32)
-    tx.room.pin(np.array([page for page in node.pages if page != NO_PAGE], dtype=np.int32))
+    tx.room.pin_blocks([node])
     _give_up_own(tx, request, block, given_up)
     _lock_theirs(tx, request, block, tree_pages, *private_rebase.keep_own(tx, request, own_places))
     _give_own(tx, request, node, missing)

@@ -165,14 +165,13 @@ def _resume_private(tx: Transaction, request: Request, decode: bool) -> None:
     tx.room.claim(_added(host_counts(core, joined([needing, wants.back])), arriving))
     gpu_claims = tx.room.claim(slot_counts(core, joined([up, wants.fill]), Level.GPU, list(wanted.sources)))
     older, _ = claim_retries(tx, without_backing(core, retries))
-    filled, backed = blocks_of(core, wants.fill), blocks_of(core, wants.back)
+    backed = blocks_of(core, wants.back)
     tx.copies.evict()
     gpu, below = tx.room.take(gpu_claims), tx.room.take(arriving)
     taken = dict(gpu)
-    wanted.sources = {group: page if page is None else _partial_page(request, group) for group, page in wanted.sources.items()}
     partial = {group: page for group, page in wanted.sources.items() if request.sparse[group] and page is not None}
     made = _make_private(tx, request, {group: page for group, page in wanted.sources.items() if group not in partial}, gpu)
-    copies = new_copies(tx, request, sources_now(request, filled), [(page, request.blocks - 1) for page in partial.values()], gpu)
+    copies = new_copies(tx, request, wants.fill.tolist(), [(page, request.blocks - 1) for page in partial.values()], gpu)
     made |= {int(pages.group[pair.target]): np.array([pair.target]) for pair in copies if pages.copy_of[pair.target] == NOBODY}
     bring_up(tx, up, gpu, Level.GPU)
     bring_up(tx, to_host, below, Level.HOST)
@@ -189,10 +188,6 @@ def _resume_private(tx: Transaction, request: Request, decode: bool) -> None:
     tx.lock(core.backings.behind(wanted.numbers), False)
     offload_or_attach(tx, request, joined([fit, retries]), joined([needing, older]), False)
     _go_on(tx, request, taken, ready, reads)
-
-
-def _partial_page(request: Request, group: int) -> int:
-    return int(request.groups[group].page[0, 0 if request.ssm[group] else request.blocks - 1])
 
 
 def _put_back_on_undo(tx: Transaction, request: Request) -> None:
@@ -261,14 +256,15 @@ def _activate(tx: Transaction, request: Request, wanted: _Wanted, made: dict[int
     tx.lock(wanted.numbers, not decode)
     for group, page in wanted.sources.items():
         own = request.groups[group]
+        block = 0 if request.ssm[group] else request.blocks - 1
         if page is not None:
-            old = np.array([page], dtype=np.int32)
+            old = own.page[0, block : block + 1].copy()  # with private ownership no longer the page that was copied (R14.2)
             if core.backings is not None and core.backings.has_places(old).any():
                 places.let_go(tx, old, request)
             else:
                 tx.release(old, request)
         tx.lock_new(made[group], request)
-        own.page[0, 0 if request.ssm[group] else request.blocks - 1] = made[group][0]
+        own.page[0, block] = made[group][0]
     for own in request.groups:
         own.locked = (own.page != NO_PAGE) & ~own.kept
         own.changed()
@@ -321,10 +317,9 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
                 tx.room.claim(slot_counts(core, to_host, Level.HOST)),
                 tx.room.claim(slot_counts(core, joined([up, wants.fill]), Level.GPU)),
             )
-            filled = blocks_of(core, wants.fill)
             tx.copies.evict()
             host, gpu = (tx.room.take(each) for each in claims)
-            copies = new_copies(tx, request, sources_now(request, filled), (), gpu)
+            copies = new_copies(tx, request, wants.fill.tolist(), (), gpu)
             bring_up(tx, up, gpu, Level.GPU)
             bring_up(tx, to_host, host, Level.HOST)
             submit(tx, copies)

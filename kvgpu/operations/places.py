@@ -42,7 +42,7 @@ def begin(journal: Journal, page: int) -> None:
 
 def join(journal: Journal, page: int, other: int, copy_of: int) -> None:
     """A row becomes another place of the page of ``other``: the copy of a request, or, with ``NOBODY``, not yet anything."""
-    pages = journal.core.pages
+    pages, shown = journal.core.pages, _backings(journal).shown(other)
     following = int(pages.next_place[other])
     journal.put("next_place", _one(other), page)
     journal.put("next_place", _one(page), following)
@@ -50,6 +50,8 @@ def join(journal: Journal, page: int, other: int, copy_of: int) -> None:
     journal.put("copy_of", _one(page), copy_of)
     if pages.node[page] != pages.node[other]:
         journal.put("node", _one(page), pages.node[other])
+    if pages.backing[page] == NO_PAGE and pages.serial[page] < pages.serial[shown] and copy_of != NOBODY:
+        _point(journal, shown, page)  # a request's own page was made before the copies that there are (R14.2, R14.7)
 
 
 def free_place(journal: Journal, page: int) -> None:

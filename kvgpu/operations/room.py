@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from kvgpu.operations.state import TreeEvent
 from kvgpu.operations.tree_changes import drop
 from kvgpu.runs import Int32
 from kvgpu.storage.pages import NO_NODE, NO_PAGE, NOBODY
+from kvgpu.storage.prefix_tree import Node
 
 
 class NoRoom(Exception):
@@ -60,6 +61,13 @@ class Room:
         """The operation is about to use these pages: it does not evict them (R3.14)."""
         self._pinned.append(numbers)
         self._pin_mask = None
+
+    def pin_blocks(self, nodes: Iterable[Node]) -> None:
+        """The operation is about to use blocks of the tree: it evicts none of their pages (R3.9), in whatever place."""
+        found = [page for node in nodes for page in node.pages if page != NO_PAGE]
+        backings = self._journal.core.backings
+        every = found if backings is None else [place for page in found for place in backings.places(page)]
+        self.pin(np.array(every, dtype=np.int32))
 
     def left(self, key: SlotKey) -> int:
         """How many slots of a pool group are free, or will be, and nobody claims."""

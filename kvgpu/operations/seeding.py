@@ -67,7 +67,7 @@ def _seed(tx: Transaction, text: Text, level: int, groups: Sequence[int], priori
         node = node.children.get(chunk) if node is not None else None
         if node is not None:
             path.append(node)
-    tx.room.pin(np.array([page for each in path for page in each.pages if page != NO_PAGE], dtype=np.int32))
+    tx.room.pin_blocks(path)
     missing = [
         (block, group)
         for block in range(len(chunks))

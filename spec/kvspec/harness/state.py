@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
-from kvspec.config import Level
+from kvspec.config import Level, Ownership
 from kvspec.harness.compare import Comparison, named
 from kvspec.harness.difference import Difference
 from kvspec.harness.memory import copied, level_label, there_and_back
@@ -239,12 +239,21 @@ def _stays_put(c: Comparison, side: Side, number: int, one: PageView) -> Iterato
         return  # a private copy replaces a page that only this request still kept (R3.4, R10.3)
     if page.tokens is None and page.level is Level.HOST and was.status is PageStatus.HELD and len(c.shared.manager.levels) > 2:
         return  # an own page's way to the disk and back, in an iteration, is neither counted nor an event (R13.1, R13.3)
+    private = c.shared.manager.ownership is Ownership.PRIVATE
+    if private and page.level is Level.HOST and _left_for_disk(new_counts, page):
+        return  # another's own page has taken its place at a rebase (R14.7)
     if side is c.implementation and "tree" in c.shared.unobserved and _another_page(c.reference, was):
         return  # a page that only the tree kept is shown by nobody, so the request's own seems to have become it (R3.9)
     said = f"slot {was.slot} before, {page.slot} now, at {page.level.label}, without a move"
     values = (said, "-") if side is c.reference else ("-", said)
     name = page_name(one)
     yield c.differ("slot", f"slot of page {name}", *values, page=name)
+
+
+def _left_for_disk(now: Observation, page: PageView) -> bool:
+    """Whether a page of the tree went from the host to the disk in this step, as the events say (R13.3)."""
+    changes = [event for event in now.events if isinstance(event, LevelChanged) and event.new is Level.DISK]
+    return any(event.group == page.group and event.tokens == page.tokens for event in changes)
 
 
 def _another_page(reference: Side, was: PageView) -> bool:
