@@ -12,7 +12,7 @@ from kvgpu.operations.growth import set_lengths
 from kvgpu.operations.journal import released_work
 from kvgpu.operations.keys import check_keys
 from kvgpu.operations.lifecycle import behind, every_locked_page, every_page, suspend
-from kvgpu.operations.offload import NONE, bring_up, joined, offload, offload_or_attach, slot_counts, without_backing
+from kvgpu.operations.offload import NONE, bring_up, joined, offload, slot_counts
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, Scope
 from kvgpu.operations.transaction import Transaction
@@ -168,7 +168,7 @@ def _rebase(tx: Transaction, request: Request, node: Node) -> None:
     tree_pages = np.array(theirs, dtype=np.int32)
     tx.room.pin_blocks([node])
     _give_up_own(tx, request, block, given_up)
-    _lock_theirs(tx, request, block, tree_pages, *private_rebase.keep_own(tx, request, own_places))
+    _lock_theirs(tx, request, block, tree_pages, private_rebase.keep_own(tx, request, own_places))
     _give_own(tx, request, node, missing)
 
 
@@ -183,10 +183,10 @@ def _give_up_own(tx: Transaction, request: Request, block: int, given_up: list[t
     tx.release(numbers, request)
 
 
-def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32, copies: Int32, mapped: Int32) -> None:
+def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32, mapped: Int32) -> None:
     """Bring the tree's pages to where R3.2 locks them, offload those that are eligible, lock them.
 
-    ``copies``, ``mapped``: of ``private_rebase.keep_own``, locked already.
+    ``mapped``: of ``private_rebase.keep_own``, locked already.
     """
     core, pages = tx.core, tx.core.pages
     sparse = np.array(request.sparse)[pages.group[numbers]]
@@ -194,8 +194,7 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32, 
     to_host = numbers[stays & (pages.level[numbers] == Level.DISK)]
     leaving = numbers[stays & (pages.level[numbers] == Level.GPU) & (pages.needs[numbers] == 0)]
     up = numbers[~stays & (pages.level[numbers] != Level.GPU)]
-    claimed = without_backing(core, copies) if request.decoding else NONE
-    tx.room.claim(slot_counts(core, joined([to_host, leaving, claimed]), Level.HOST))
+    tx.room.claim(slot_counts(core, joined([to_host, leaving]), Level.HOST))
     filled = NONE if request.decoding else mapped
     gpu_claims = tx.room.claim(slot_counts(core, joined([up, filled]), Level.GPU))
     tx.copies.evict()
@@ -205,10 +204,7 @@ def _lock_theirs(tx: Transaction, request: Request, block: int, numbers: Int32, 
     copied = private_rebase.fill(tx, request, filled, gpu)
     ready, reads = behind(core, joined([numbers, mapped if request.decoding else copied]))
     # Only now: a slot that a page has just left is free at once (R5.2), and may be the first to be handed out (R7.2).
-    if core.backings is None:
-        offload(tx, [(leaving, tx.room.take(slot_counts(core, leaving, Level.HOST)))], [request])
-    elif request.decoding:
-        offload_or_attach(tx, request, copies, claimed, False)
+    offload(tx, [(leaving, tx.room.take(slot_counts(core, leaving, Level.HOST)))], [request])
     tx.add_user(numbers, request)
     tx.lock(numbers, not request.decoding)
     where = (np.zeros(1, dtype=np.intp), np.array([block]))

@@ -19,13 +19,12 @@ from kvgpu.storage.pages import NO_PAGE, NOBODY
 from kvspec.config import Level
 
 
-def keep_own(tx: Transaction, request: Request, pairs: Sequence[tuple[int, int]]) -> tuple[Int32, Int32]:
+def keep_own(tx: Transaction, request: Request, pairs: Sequence[tuple[int, int]]) -> Int32:
     """Make places of the tree's pages of the request's own, or release these. ``pairs``: its page, and the tree's, by group.
 
-    Returns the copies that it has now, and the backings that it maps.
+    Returns the backings that it maps now. In decode that is all: its complete history has left the GPU (R14.6).
     """
     pages = tx.core.pages
-    copies: list[Int32] = []
     mapped: list[Int32] = []
     work: list[Point] = []
     for own, theirs in pairs:
@@ -40,12 +39,11 @@ def keep_own(tx: Transaction, request: Request, pairs: Sequence[tuple[int, int]]
         tx.join_readiness(one, work)
         if pages.level[own] == Level.GPU:
             _become_copy(tx, request, own, theirs)
-            copies.append(one)
         else:
             places.join(tx, own, theirs, NOBODY)
             places.become_backing(tx, own)
             mapped.append(one)
-    return joined(copies), joined(mapped)
+    return joined(mapped)
 
 
 def fill(tx: Transaction, request: Request, mapped: Int32, slots: dict[SlotKey, Int32]) -> Int32:

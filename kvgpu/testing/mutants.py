@@ -16,6 +16,7 @@ from kvgpu.testing.guards import GUARDS
 from kvgpu.testing.keys import KEYS
 from kvgpu.testing.pairs import PAIRS
 from kvgpu.testing.patches import DROPPED, Patch
+from kvgpu.testing.private import PRIVATE
 from kvgpu.testing.reads import READS
 from kvgpu.testing.sizes import SIZES
 from kvgpu.testing.steps import STEPS
@@ -100,6 +101,6 @@ def mutants() -> tuple[Mutant, ...]:
     """All breaks: the sites, the waits that share a site's name, the guards."""
     fences = [Mutant(site, site.split()[0], "fence", {"mutant": site}) for site in SITES]
     waits = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in WAITS]
-    patches = (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS, *READS, *STEPS, *KEYS)
+    patches = (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS, *READS, *STEPS, *KEYS, *PRIVATE)
     guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in patches)
     return (*fences, *waits, *guards)

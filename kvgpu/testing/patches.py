@@ -52,7 +52,7 @@ def during(outer: Any, inner: Any, make: Make) -> Patch:
 
         return run
 
-    return on(outer, around)
+    return on(outer, around) if "." in getattr(outer, "__qualname__", ".") else everywhere(outer, around)
 
 
 def at(where: str) -> Patch:
