@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from kvgpu.device.open import why_no_gpu
 from kvgpu.errors import InvalidArgument, OutOfRange
 from kvgpu.serving.consumer import SparseAttention
 from kvgpu.serving.executor import Executor
+from kvspec.config import Ownership
 from tests.consumer.workload import Workload, decoding, floats
 
 STEPS = 200
@@ -25,8 +27,8 @@ def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(kvgpu.adapter.payloads, "expand", floats)
     started: list[Workload] = []
 
-    def begin(schedule: str = "fifo") -> Workload:
-        started.append(Workload(request.param, schedule=schedule))
+    def begin(**kwargs: Any) -> Workload:
+        started.append(Workload(request.param, **kwargs))
         return started[-1]
 
     yield begin
@@ -54,6 +56,21 @@ def test_attention_over_a_decoding_workload(start: Start, schedule: str, record_
     _must_have_shown_all(work)
     record_property("largest relative error", work.seen.worst)
     print(f"largest relative error {work.seen.worst:.2e} over {work.seen}")
+
+
+@pytest.mark.parametrize("schedule", ["fifo", "adversarial"])
+def test_attention_with_private_ownership(start: Start, schedule: str) -> None:
+    work = start(schedule=schedule, gpu=100, ownership=Ownership.PRIVATE)
+    for step in decoding(work, STEPS):
+        work.compare()
+        work.built._device.at_step(step, "consumer")
+    seen, observation = work.seen, work.reference.observe()
+    assert seen.compared > 2 * STEPS * 3 // 4
+    assert seen.from_host > 1000 and seen.from_gpu > 300 and seen.onboarded > 20
+    assert seen.behind_a_gap == 0, "nothing is deferred because of another request (R14.6)"
+    assert observation.lifetime.groups["first"].attach_pages > 20
+    assert observation.lifetime.suspends == 2
+    assert work.built.observe().faults == ()
 
 
 def test_attention_under_graph_replay(start: Start, record_property: Callable[[str, object], None]) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kvgpu.adapter.system import Implementation
 from kvgpu.device.api import Stream
 from kvgpu.serving.consumer import SparseAttention
-from kvspec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig
+from kvspec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig, Ownership
 from kvspec.harness.systems import find_system
 from kvspec.observation import Observation, RequestStatus
 from kvspec.ops import (
@@ -43,7 +43,7 @@ Float64 = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
 
 
-def config(gpu: int, host: int) -> ManagerConfig:
+def config(gpu: int, host: int, ownership: Ownership = Ownership.SHARED) -> ManagerConfig:
     """Two sparse layers of keys and values, whose sizes differ, and a dense one."""
     key, value = 4 * TOKENS_PER_BLOCK * KEY_DIM, 4 * TOKENS_PER_BLOCK * VALUE_DIM
     sparse = (BufferConfig(role="key", bytes=key, sparse=True), BufferConfig(role="value", bytes=value, sparse=True))
@@ -54,6 +54,7 @@ def config(gpu: int, host: int) -> ManagerConfig:
             *(LayerConfig(name=name, buffers=sparse) for name in LAYERS),
             LayerConfig(name="index", sliding_window=16, buffers=(BufferConfig(role="key", bytes=64),)),
         ),
+        ownership=ownership,
     )
 
 
@@ -98,9 +99,16 @@ class Seen:
 class Workload:
     """Both systems under the same operations, and the consumer over the tables of the implementation."""
 
-    def __init__(self, device: str, gpu: int = 24, host: int = 160, schedule: str = "fifo") -> None:
+    def __init__(
+        self,
+        device: str,
+        gpu: int = 24,
+        host: int = 160,
+        schedule: str = "fifo",
+        ownership: Ownership = Ownership.SHARED,
+    ) -> None:
         """``device``: ``sim`` or ``cuda``."""
-        setup = Setup(config(gpu, host), ("exec",), {"device": device, "schedule": schedule})
+        setup = Setup(config(gpu, host, ownership), ("exec",), {"device": device, "schedule": schedule})
         self.reference: System = find_system("kvref")(setup)
         built = find_system("kvgpu")(setup)
         assert isinstance(built, Implementation)
