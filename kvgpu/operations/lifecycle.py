@@ -171,7 +171,7 @@ def _resume_private(tx: Transaction, request: Request, decode: bool) -> None:
     taken = dict(gpu)
     partial = {group: page for group, page in wanted.sources.items() if request.sparse[group] and page is not None}
     made = _make_private(tx, request, {group: page for group, page in wanted.sources.items() if group not in partial}, gpu)
-    copies = new_copies(tx, request, wants.fill.tolist(), [(page, request.blocks - 1) for page in partial.values()], gpu)
+    copies = new_copies(tx, request, wants.fill, [(page, request.blocks - 1) for page in partial.values()], gpu)
     made |= {int(pages.group[pair.target]): np.array([pair.target]) for pair in copies if pages.copy_of[pair.target] == NOBODY}
     bring_up(tx, up, gpu, Level.GPU)
     bring_up(tx, to_host, below, Level.HOST)
@@ -319,11 +319,12 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             )
             tx.copies.evict()
             host, gpu = (tx.room.take(each) for each in claims)
-            copies = new_copies(tx, request, wants.fill.tolist(), (), gpu)
+            copies = new_copies(tx, request, wants.fill, (), gpu) if wants.fill.size else []
             bring_up(tx, up, gpu, Level.GPU)
             bring_up(tx, to_host, host, Level.HOST)
-            submit(tx, copies)
-            give_copies(tx, request, copies)
+            if copies:
+                submit(tx, copies)
+                give_copies(tx, request, copies)
             tx.commit()
     except NoRoom:
         return False

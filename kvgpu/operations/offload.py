@@ -67,8 +67,7 @@ def offload_or_attach(tx: Transaction, request: Request, leaving: Int32, claimed
     moving = without_backing(core, claimed)
     offload(tx, [(moving, tx.room.take(host_counts(core, moving)))], [request])
     assert core.backings is not None
-    for page in moving[core.backings.has_places(moving)].tolist():
-        places.become_backing(tx, page)
+    places.become_backings(tx, moving[core.backings.has_places(moving)])
     rest = leaving[~np.isin(leaving, moving)]
     attached = rest[core.backings.on_host(rest)]
     places.attach(tx, attached, request, prefill)

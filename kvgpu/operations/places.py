@@ -12,7 +12,7 @@ import numpy as np
 
 from kvgpu.operations.journal import Journal, released_work
 from kvgpu.requests.request import Request
-from kvgpu.runs import Int32
+from kvgpu.runs import Int32, distinct
 from kvgpu.storage.backings import Backings
 from kvgpu.storage.pages import NO_NODE, NO_PAGE, NOBODY
 from kvspec.config import Level
@@ -54,18 +54,32 @@ def join(journal: Journal, page: int, other: int, copy_of: int) -> None:
         _point(journal, shown, page)  # a request's own page was made before the copies that there are (R14.2, R14.7)
 
 
+def join_copies(journal: Journal, numbers: Int32, others: Int32, uid: int) -> None:
+    """New rows become the copies of a request, one each of the pages of ``others``, which are of different pages."""
+    pages = journal.core.pages
+    pages.next_place[numbers] = pages.next_place[others]
+    pages.backing[numbers], pages.node[numbers] = pages.backing[others], pages.node[others]
+    pages.copy_of[numbers] = uid
+    journal.put("next_place", others, numbers)
+
+
 def free_place(journal: Journal, page: int) -> None:
     """A place that nobody refers to any more is none: its slot is free."""
-    pages = journal.core.pages
-    before = next((place for place in _backings(journal).others(page) if pages.next_place[place] == page), None)
-    if before is not None:
-        journal.put("next_place", _one(before), pages.next_place[page])
-    for name, value in (("next_place", NO_PAGE), ("backing", NO_PAGE), ("copy_of", NOBODY), ("node", NO_NODE)):
-        journal.put(name, _one(page), value)
-    if pages.locks[page]:
+    if journal.core.pages.locks[page]:
         journal.pool(journal.core.key_of(page)).evictable += 1
         journal.put("locks", _one(page), 0)
-    journal.free(_one(page))
+    _free_places(journal, _one(page))
+
+
+def _free_places(journal: Journal, numbers: Int32) -> None:
+    """The same of several, of different pages, which nobody has locked."""
+    pages, backings = journal.core.pages, _backings(journal)
+    before = np.array([backings.before(page) for page in numbers.tolist()], dtype=np.int32)
+    beside = before != numbers
+    journal.put("next_place", before[beside], pages.next_place[numbers[beside]])
+    for name, value in (("next_place", NO_PAGE), ("backing", NO_PAGE), ("copy_of", NOBODY), ("node", NO_NODE)):
+        journal.put(name, numbers, value)
+    journal.free(numbers)
 
 
 def _point(journal: Journal, old: int, new: int) -> None:
@@ -84,13 +98,28 @@ def _point(journal: Journal, old: int, new: int) -> None:
 
 def replace(journal: Journal, request: Request, group: int, block: int, new: int) -> None:
     """A block of a request refers to another place from now on."""
-    blocks = request.groups[group]
-    journal.drop_user(blocks.page[0, block : block + 1].copy(), request)
-    journal.put_blocks(blocks, "page", (0, block), new)
-    journal.add_user(_one(new), request)
+    replace_all(journal, request, group, _one(block), _one(new))
+
+
+def replace_all(journal: Journal, request: Request, group: int, blocks: Int32, new: Int32) -> None:
+    """Blocks of a request refer to other places from now on."""
+    own = request.groups[group]
+    journal.drop_user(own.page[0, blocks], request)
+    journal.put_blocks(own, "page", (0, blocks), new)
+    journal.add_user(new, request)
 
 
 # ---- backings --------------------------------------------------------------------------------------------------------
+
+
+def become_backings(journal: Journal, numbers: Int32) -> None:
+    """Places are the backings from now on, as in ``become_backing``. Of most there is no other place."""
+    pages = journal.core.pages
+    alone = (pages.next_place[numbers] == numbers) & (pages.backing[numbers] == NO_PAGE)
+    journal.put("copy_of", numbers[alone], NOBODY)
+    journal.put("backing", numbers[alone], numbers[alone])
+    for page in numbers[~alone].tolist():
+        become_backing(journal, page)
 
 
 def become_backing(journal: Journal, page: int) -> None:
@@ -145,12 +174,13 @@ def adopt(journal: Journal, numbers: Iterable[int], request: Request) -> None:
 def let_go(journal: Journal, numbers: Int32, request: Request) -> None:
     """A request refers to pages no more, and has not locked them. Its copies are released (R14.8), in order."""
     pages = journal.core.pages
-    for page in numbers.tolist():
-        own = pages.copy_of[page] == request.uid
-        journal.drop_user(_one(page), request)
-        if own:
+    journal.drop_user(numbers, request)
+    own = pages.copy_of[numbers] == request.uid
+    unused = (pages.backing[numbers] == numbers) & (pages.node[numbers] == NO_NODE)
+    for page in numbers[own | unused].tolist():
+        if pages.copy_of[page] == request.uid:
             _release_copy(journal, page)
-        elif pages.backing[page] == page:
+        else:
             _free_unused(journal, page)
 
 
@@ -205,15 +235,16 @@ def attach(journal: Journal, numbers: Int32, request: Request, prefill: bool) ->
     if not numbers.size:
         return
     pages = journal.core.pages
+    backings, groups = pages.backing[numbers], pages.group[numbers]
     journal.fence_slots(numbers, released_work(journal.core, request))
-    for page in numbers.tolist():
-        backing = int(pages.backing[page])
-        journal.unlock(_one(page), prefill)
-        replace(journal, request, int(pages.group[page]), int(pages.block[page]), backing)
-        if prefill:
-            journal.put("needs", _one(backing), pages.needs[backing] + 1)
-        free_place(journal, page)
-        journal.attached.append(int(pages.group[page]))
+    journal.unlock(numbers, prefill)
+    for group in distinct(groups):
+        mine = groups == group
+        replace_all(journal, request, group, pages.block[numbers[mine]], backings[mine])
+    if prefill:
+        journal.put("needs", backings, pages.needs[backings] + 1)
+    _free_places(journal, numbers)
+    journal.attached += groups.tolist()
     journal.touch(request)
 
 

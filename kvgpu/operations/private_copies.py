@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from kvgpu.operations.offload import NONE
 from kvgpu.operations.state import Core, TreeEvent
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
-from kvgpu.runs import Int32
+from kvgpu.runs import Int32, distinct
 from kvgpu.storage.pages import NO_NODE, NOBODY
 from kvspec.config import Level
 
@@ -69,38 +68,42 @@ def sources_now(request: Request, where: Sequence[tuple[int, int]]) -> list[int]
 
 
 def new_copies(
-    tx: Transaction, request: Request, sources: Sequence[int], more: Sequence[tuple[int, int]], slots: dict[SlotKey, Int32]
+    tx: Transaction, request: Request, sources: Int32, more: Sequence[tuple[int, int]], slots: dict[SlotKey, Int32]
 ) -> list[Pair]:
     """New pages in reserved GPU slots: copies of ``sources``, and pages for ``more``, (source, block), that are no copies (R3.4).
 
-    Slots are handed out in the order in which the copies will be submitted (R7.2). Nobody has the new pages yet.
+    Slots are handed out in the order in which the copies will be submitted (R7.2), behind those of what comes up. Nobody has the
+    new pages yet.
     """
     core, pages = tx.core, tx.core.pages
-    wanted = [(source, int(pages.block[source]), True) for source in sources]
-    wanted += [(source, block, False) for source, block in more]
-    gpu = {group: (Level.GPU, int(core.pool_group[group, Level.GPU])) for group in range(request.group_count)}
-    wanted.sort(key=lambda one: (gpu[int(pages.group[one[0]])], core.key_of(one[0])))
-    ends = Counter(gpu[int(pages.group[source])] for source, _, _ in wanted)
-    left, made = {key: slots[key][-count:] for key, count in ends.items()}, []  # behind the slots of what comes up
-    for source, block, is_copy in wanted:
-        group = int(pages.group[source])
-        slot, left[gpu[group]] = np.split(left[gpu[group]], [1])
-        page = tx.new_pages(
-            group, np.array([block], dtype=np.int32), np.zeros(1, dtype=np.int32), gpu[group], slot, request.priority
-        )
-        if is_copy:
-            places.join(tx, int(page[0]), source, request.uid)
-        made.append(Pair(source, int(page[0])))
-    return made
+    numbers = np.array([*sources.tolist(), *(source for source, _ in more)], dtype=np.int32)
+    blocks = np.array([*pages.block[sources].tolist(), *(block for _, block in more)], dtype=np.int32)
+    made = np.empty_like(numbers)
+    groups = pages.group[numbers]
+    targets = core.pool_group[groups, Level.GPU]
+    for pool_group in distinct(targets):
+        key = (Level.GPU, pool_group)
+        where = np.flatnonzero(targets == pool_group)
+        where = where[np.argsort(pages.level[numbers[where]], kind="stable")]  # of a group, so of one pool group on each level
+        taken = slots[key][-len(where) :]
+        for group in distinct(groups[where]):
+            mine = groups[where] == group
+            at = where[mine]
+            made[at] = tx.new_pages(group, blocks[at], np.zeros_like(blocks[at]), key, taken[mine], request.priority)
+    places.join_copies(tx, made[: len(sources)], sources, request.uid)
+    return [Pair(*pair) for pair in zip(numbers.tolist(), made.tolist(), strict=True)]
 
 
 def give_copies(tx: Transaction, request: Request, pairs: Sequence[Pair]) -> None:
     """New copies are the request's own, HELD, and what its blocks refer to (R14.2)."""
     pages = tx.core.pages
-    for pair in pairs:
-        if pages.copy_of[pair.target] == request.uid:
-            places.replace(tx, request, int(pages.group[pair.target]), int(pages.block[pair.target]), pair.target)
-            tx.make_evictable(np.array([pair.target], dtype=np.int32))
+    numbers = np.array([pair.target for pair in pairs], dtype=np.int32)
+    numbers = numbers[pages.copy_of[numbers] == request.uid]
+    groups = pages.group[numbers]
+    for group in distinct(groups):
+        mine = numbers[groups == group]
+        places.replace_all(tx, request, group, pages.block[mine], mine)
+    tx.make_evictable(numbers)
 
 
 def new_backings(tx: Transaction, sources: Sequence[int], slots: dict[SlotKey, Int32]) -> None:

@@ -51,7 +51,7 @@ def fill(tx: Transaction, request: Request, mapped: Int32, slots: dict[SlotKey, 
     pages = tx.core.pages
     if not mapped.size:
         return mapped
-    pairs = new_copies(tx, request, mapped.tolist(), (), slots)
+    pairs = new_copies(tx, request, mapped, (), slots)
     submit(tx, pairs)
     tx.put("needs", mapped, pages.needs[mapped] - 1)
     give_copies(tx, request, pairs)

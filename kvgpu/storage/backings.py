@@ -42,6 +42,13 @@ class Backings:
             yield other
             other = int(following[other])
 
+    def before(self, page: int) -> int:
+        """The place in whose ring a place is the next; itself if it is alone."""
+        before, following = page, self._pages.next_place
+        while following[before] != page:
+            before = int(following[before])
+        return before
+
     def copies(self, page: int) -> list[int]:
         """The copies of a page, oldest first (R14.2)."""
         copies = [place for place in self.places(page) if self._pages.copy_of[place] != NOBODY]
