@@ -13,8 +13,8 @@ from kvgpu.operations import plain_step
 from kvgpu.requests.request import Request
 from kvgpu.storage.copier import Copier
 from kvgpu.storage.fences import Fence
-from kvgpu.storage.pages import FIELDS
-from kvspec.config import ManagerConfig
+from kvgpu.storage.pages import FIELDS, PLACE_FIELDS
+from kvspec.config import ManagerConfig, Ownership
 from tests.kvgpu.operations.calls import CONFIG, Calls
 
 TWO = ManagerConfig.model_validate(
@@ -39,6 +39,7 @@ OTHER_SHAPES = ManagerConfig.model_validate(
     }
 )
 
+PRIVATE = TWO.model_copy(update={"ownership": Ownership.PRIVATE})
 
 OF_ALL = [*["one"] * 24, *["record"] * 4, *["create"] * 4, "close", "evict", "gate", "own", "batch"]
 OF_A_REQUEST = [*["resume", "grow", "enter"] * 3, *["step"] * 12, *["publish"] * 3, "suspend", "commit", "add", "remove"]
@@ -55,7 +56,8 @@ class Seen:
     def look(self) -> None:
         core = self._calls.manager._core
         pages = np.flatnonzero(core.pages.alive)
-        columns = {name: getattr(core.pages, name)[pages].tolist() for name in FIELDS}
+        names = FIELDS if core.backings is None else [*FIELDS, *PLACE_FIELDS]
+        columns = {name: getattr(core.pages, name)[pages].tolist() for name in names}
         ready = [self._points(core.fences[number]) for number in core.pages.ready[pages].tolist()]
         pools = [self._pool(pool) for level in core.pools for pool in level]
         queues = [queue.ordered().tolist() for level in core.queues for queue in level]
@@ -86,7 +88,7 @@ def written(request: Request, targets: Any) -> None:
     manager.write_payloads(request, [(target, bytes(groups[target.group].page_bytes)) for target in targets])
 
 
-@pytest.mark.parametrize("config", [CONFIG, TWO, OTHER_SHAPES], ids=["one group", "two groups", "two shapes"])
+@pytest.mark.parametrize("config", [CONFIG, TWO, OTHER_SHAPES, PRIVATE], ids=["one group", "two groups", "two shapes", "private"])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_plain_case_is_what_a_transaction_does(seed: int, config: ManagerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     step, plain = plain_step.step, []
@@ -101,13 +103,15 @@ def test_the_plain_case_is_what_a_transaction_does(seed: int, config: ManagerCon
         monkeypatch.setattr(plain_step, "step", replacement)
 
         faults = ["fail"] if seed % 2 else []
-        calls = Calls(seed, config, written if seed % 3 else None, [*OF_ALL, *faults], OF_A_REQUEST, 16 if config is TWO else 6)
+        calls = Calls(
+            seed, config, written if seed % 3 else None, [*OF_ALL, *faults], OF_A_REQUEST, 16 if config in (TWO, PRIVATE) else 6
+        )
         seen = Seen(calls)
         calls.run(seen.look)
         runs.append(seen.after)
     for number, (fast, slow) in enumerate(zip(*runs, strict=True)):
         assert fast == slow, number
-    assert sum(plain) >= 4 or config is not TWO
+    assert sum(plain) >= 4 or config not in (TWO, PRIVATE)
 
 
 def test_a_copy_that_cannot_be_submitted_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from kvgpu.manager import Manager
 from kvgpu.operations.table_reads import NOT_NAMED, TableReads
 from kvgpu.requests.request import Request
 from kvgpu.storage.pools import SlotPool
-from tests.kvgpu.operations.calls import Calls
+from kvspec.config import Ownership
+from tests.kvgpu.operations.calls import CONFIG, Calls
 
 
 def named(reads: Any, batch: Batch) -> Any:
@@ -105,9 +106,10 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Noted]:
     yield kept
 
 
+@pytest.mark.parametrize("ownership", Ownership)
 @pytest.mark.parametrize("seed", range(6))
-def test_lazily_noted_reads_are_those_that_were_recorded(seed: int, noted: Noted) -> None:
-    calls = Calls(seed)
+def test_lazily_noted_reads_are_those_that_were_recorded(seed: int, ownership: Ownership, noted: Noted) -> None:
+    calls = Calls(seed, CONFIG.model_copy(update={"ownership": ownership}))
     calls.run(lambda: noted.check(calls.manager))
     assert noted.records >= 30
     assert noted.again >= 5
