@@ -40,7 +40,8 @@ class Buffer:
 class LayerGroup:
     """A layer group (R1.5). ``slot_bytes``: the slot size of each pool, in the order of R1.6.
 
-    ``pool_groups``: the number of its pool group on each level.
+    ``pool_groups``: the number of its pool group on each level. ``selected``: how many numbers a fetch selects for a row, 0 where
+    there are no fetches; ``reserve``: slots that a request reserves for them; ``units``: of a page (R15.1, R15.11).
     """
 
     number: int
@@ -53,6 +54,9 @@ class LayerGroup:
     slot_bytes: tuple[int, ...]
     buffers: tuple[Buffer, ...]
     pool_groups: tuple[int, ...]
+    selected: int = 0
+    reserve: int = 0
+    units: int = 1
 
     @property
     def page_bytes(self) -> int:
@@ -206,6 +210,9 @@ def build_layout(config: ManagerConfig) -> Layout:
             sizes,
             buffers,
             (gpu[number],) + (cold[number],) * (len(config.levels) - 1),
+            layers[0].buffers[0].selected or 0,
+            layers[0].buffers[0].reserve or 0,
+            tokens_per_block // (layers[0].buffers[0].unit or tokens_per_block),
         )
         for number, (layers, (sizes, buffers)) in enumerate(zip(members, shapes, strict=True))
     )

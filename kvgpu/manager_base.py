@@ -11,6 +11,8 @@ import numpy.typing as npt
 from kvgpu.config import Layout, build_layout
 from kvgpu.device.api import Access, Device, Graph, Memory, Stream
 from kvgpu.errors import LogicError, OutOfRange
+from kvgpu.fetch.caches import GroupCaches
+from kvgpu.fetch.counts import with_fetches
 from kvgpu.locks import ManagerLock
 from kvgpu.operations import inspection, seeding
 from kvgpu.operations.build import build
@@ -174,15 +176,21 @@ class ManagerBase:
     def lifetime_counters(self) -> CounterView:
         """Pages and bytes moved and dropped by layer group, suspends and resumes, since the manager was built (R13.1)."""
         with self._lock.shared():
-            return self._core.counters.view(since_reset=False)
+            return with_fetches(self._core.counters.view(since_reset=False), self._core.caches, since_reset=False)
 
     def counters(self, reset: bool = False) -> CounterView:
         """The same since the last reset (R13.1). ``reset``: begin anew after this."""
         with self._lock.exclusive():
-            view = self._core.counters.view(since_reset=True)
+            view = with_fetches(self._core.counters.view(since_reset=True), self._core.caches, since_reset=True)
             if reset:
                 self._core.counters.reset()
+                for caches in self._core.caches.values():
+                    caches.reset()
             return view
+
+    def caches(self, group: int) -> GroupCaches:
+        """What the device keeps of the caches of a group that reserves slots (R15.3). For tests and reports."""
+        return self._core.caches[group]
 
     def copy_calls(self) -> dict[str, int]:
         """How many copies were submitted and kept (R13.2), by direction: ``offload``, ``onboard``, ``copy``."""

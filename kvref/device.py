@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kvref.cached import Captured, CapturedFetch
 from kvref.failure import logic, out_of_range
-from kvref.fetch import before_fetch, check_replay, replay_fetch
-from kvref.lookup import need_no_capture, need_stream
+from kvref.fetch import before_fetch, check_numbers, check_rows, replay_fetch
+from kvref.lookup import any_request, need_no_capture, need_stream
 from kvref.order import Work, pending
 from kvref.pages import follow, submit_visible
 from kvref.reads import read_of
@@ -54,10 +54,13 @@ def replay(state: State, op: ops.Replay) -> tuple[State, None]:
     """R8.8: replay a graph: each captured read sees what was last published; the last one is kept under the label."""
     if op.graph not in state.graphs:
         raise out_of_range(f"no graph {op.graph!r}: capture it first")
+    for name in op.select or ():
+        any_request(state, name)
     need_stream(state, op.stream)
-    need_no_capture(state, op.stream)
     parts = state.graphs[op.graph]
-    check_replay(state, parts, op.select)
+    check_numbers(state, parts, op.select)
+    need_no_capture(state, op.stream)
+    check_rows(state, parts, op.select)
     state = before_graph(state, parts, op.stream)
     read = Read(state.streams[op.stream].last)
     for part in parts:

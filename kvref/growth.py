@@ -88,10 +88,9 @@ def resized(state: State, r: Request, capacity: int | None, history: int | None,
     plan, chosen = plan_offload(state, plan, work, pools)
     # R3.14: a block that goes stale as it completes, and that this operation evicts, goes with its payload.
     state = write_history(state, r, old.history, r.history, plan.at.keys() - plan.dropped)
-    state = act(state, plan)
+    state = reserve(act(state, plan), r)
     for key in new:
         state = add_page(state, r, key)
-    state = reserve(state, r.name)
     state = write_history(state, state.requests[r.name], old.history, r.history)
     return offload(state, chosen)
 

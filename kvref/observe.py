@@ -27,7 +27,6 @@ from kvspec.observation import (
     PageRef,
     PageStatus,
     PageView,
-    Part,
     PoolView,
     ReadView,
     RequestStatus,
@@ -36,7 +35,7 @@ from kvspec.observation import (
     TableEntries,
     TreeBlockView,
 )
-from kvspec.payload import Content
+from kvspec.payload import Content, Part
 
 
 def observe(state: State) -> Observation:
@@ -73,13 +72,13 @@ def observe(state: State) -> Observation:
     )
 
 
-def reserved_view(state: State) -> dict[str, dict[str, tuple[int, ...]]]:
+def reserved_view(state: State) -> dict[str, dict[str, frozenset[int]]]:
     """R15.2: by request and group, the slots reserved."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    found: dict[str, dict[str, frozenset[int]]] = {}
     for one in state.reservations.values():
         if one.held and one.slots:
             group = state.layout.groups[one.group].name
-            found.setdefault(one.request, {})[group] = tuple(slot.number for slot in one.slots)
+            found.setdefault(one.request, {})[group] = frozenset(slot.number for slot in one.slots)
     return found
 
 

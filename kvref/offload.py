@@ -102,4 +102,4 @@ def move_history(state: State, r: Request, must: Iterable[int] | None) -> State:
     """
     plan = new_plan(state, mapped(state, r).values())
     plan, chosen = plan_offload(state, plan, offload_of(state, r, must), reserved_pools(state, r))
-    return offload(reserve(act(state, plan), r.name), chosen)
+    return offload(reserve(act(state, plan), r), chosen)

@@ -141,7 +141,7 @@ def activate(state: State, r: Request, decode: bool, *, again: bool) -> State:
     pools += reserved_pools(state, locked)
     plan, chosen = plan_offload(state, new_plan(state, needs.pinned), work, pools)
 
-    state = act(state, plan)
+    state = reserve(act(state, plan), locked)
     after: list[Work] = []
     for key in states:
         state, page, fence = new_page(state, key, Level.GPU, r.priority)
@@ -155,7 +155,6 @@ def activate(state: State, r: Request, decode: bool, *, again: bool) -> State:
     r = replace(r, status=locked.status, phase=locked.phase, resumed=True)
     state = put_request(state, r)
     after.append(behind(mapped(state, r).values()))
-    state = reserve(state, r.name)
     return follow(offload(state, chosen), r.stream, *after)  # R7.9: neither waits for the other
 
 

@@ -35,9 +35,8 @@ def reserved_pools(state: State, r: Request) -> list[PoolGroup]:
     ]
 
 
-def reserve(state: State, name: str) -> State:
-    """R15.2: take what a request has to reserve; there is room."""
-    r = state.requests[name]
+def reserve(state: State, r: Request) -> State:
+    """R15.2: take what a request, as it is after the operation, has to reserve; there is room."""
     for group in reserving(state, r):
         held = reservation(state, r, group.index)
         if held is None:

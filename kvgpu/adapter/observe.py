@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvgpu.adapter.counters import counters
+from kvgpu.adapter.fetches import cache_views, fetch_view, reserved_view
 from kvgpu.adapter.order import Orders
 from kvgpu.adapter.reads import Read
 from kvgpu.adapter.run import OrderValue, Run
@@ -48,6 +49,9 @@ def observe(run: Run, tree: TreeLog) -> Observation:
         reads={label: look.read(read) for label, read in run.names.reads.items()},
         streams={name: look.orders.of(run.manager.live(stream)) for name, stream in run.names.streams.items()},
         faults=run.device.faults(),
+        reserved=reserved_view(manager),
+        caches=cache_views(manager, run.fetcher, look.orders),
+        fetches={label: fetch_view(done, look.orders.at(done.position)) for label, done in run.fetcher.labels.items()},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvgpu.adapter.fetches import check_lengths, check_published
 from kvgpu.adapter.reads import Read
 from kvgpu.adapter.run import Handlers, Run
 from kvgpu.device.api import DeviceBlocked, Stream
@@ -51,14 +52,44 @@ def _begin_capture(run: Run, op: ops.BeginCapture) -> None:
 
 def _end_capture(run: Run, op: ops.EndCapture) -> None:
     graph = run.manager.end_capture(run.names.stream(op.stream))
-    run.names.graphs[op.as_] = run.reader.end_capture(graph)
+    run.names.graphs[op.as_] = captured = run.reader.end_capture(graph)
+    captured.fetches = run.fetcher.end_capture()
 
 
 def _replay(run: Run, op: ops.Replay) -> None:
     graph, stream = run.names.graph(op.graph), run.names.stream(op.stream)
+    select = op.select or {}
+    for name in select:
+        run.names.request(name)
+    if op.select is not None and not graph.fetches:
+        raise InvalidArgument(f"a selection for graph {op.graph!r}, which has no fetch in it (R15.8)")
+    for _, fetch in graph.fetches:
+        check_lengths(fetch, select)
     _no_capture(run, stream)
-    run.names.reads[op.as_] = run.reader.replay(graph, stream)
-    run.marks.user_work(stream)
+    for _, fetch in graph.fetches:
+        check_published(fetch.batch, select)
+
+    def launch() -> None:
+        if graph.fetches:
+            run.fetcher.replay(graph.graph, graph.fetches, select, stream)
+        else:
+            graph.graph.launch(stream, "replay: a user's read of page tables")
+
+    run.names.reads[op.as_] = run.reader.replay(graph, stream, launch)
+    if not graph.fetches:
+        run.marks.user_work(stream)
+
+
+def _fetch(run: Run, op: ops.Fetch) -> None:
+    batch = run.names.batch(op.batch)
+    for name in op.select:
+        run.names.live(name)
+    stream = run.names.stream(op.stream)
+    fetch = batch.fetch(op.layer)
+    check_lengths(fetch, op.select)
+    batch.check_fetch(stream)
+    check_published(batch, op.select)
+    run.fetcher.run(fetch, op.select, stream, op.as_, capturing=run.manager.capturing is stream)
 
 
 def _close_gate(run: Run, op: ops.CloseGate) -> None:
@@ -96,6 +127,7 @@ HANDLERS: Handlers = {
     ops.BeginCapture: _begin_capture,
     ops.EndCapture: _end_capture,
     ops.Replay: _replay,
+    ops.Fetch: _fetch,
     ops.CloseGate: _close_gate,
     ops.OpenGate: _open_gate,
     ops.FailCopy: _fail_copy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from kvgpu.batch.batch import Batch
 from kvgpu.batch.export import ExportedArray
+from kvgpu.batch.fetch import Fetch
 from kvgpu.device import api
 from kvgpu.device.api import Access, Device, Event, Memory, Position, Stream
 from kvgpu.errors import LogicError
@@ -64,11 +66,12 @@ class CapturedRead:
 
 @dataclass(slots=True)
 class Graph:
-    """A captured graph and the table reads in it, in order."""
+    """A captured graph and the table reads in it, in order; the fetches, with their labels."""
 
     graph: api.Graph
     number: int
     reads: list[CapturedRead] = field(default_factory=list)
+    fetches: list[tuple[str, Fetch]] = field(default_factory=list)
 
 
 class Reader:
@@ -111,13 +114,16 @@ class Reader:
         self._made += 1
         return Graph(graph, self._made, reads)
 
-    def replay(self, graph: Graph, stream: Stream) -> Read:
-        """Submit a replay: its reads see what was last published (R8.8). The result is that of its last table read."""
+    def replay(self, graph: Graph, stream: Stream, launch: Callable[[], None]) -> Read:
+        """Submit a replay: its reads see what was last published (R8.8). The result is that of its last table read.
+
+        ``launch``: submits the graph.
+        """
         for read in graph.reads:
             self._device.wait(stream, read.batch.tables.upload, "R8.8 replay: the last publication of a table it reads")
             if read.copied is not None:
                 self._device.wait(stream, read.copied, "R8.8 replay: the result of the replay before has been copied")
-        graph.graph.launch(stream, "replay: a user's read of page tables")
+        launch()
         if not graph.reads:
             return Read(self._device.position(stream))
         last = graph.reads[-1]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from kvgpu.adapter.fetches import Fetcher
 from kvgpu.adapter.names import Names
 from kvgpu.adapter.order import Gates, StepMarks
 from kvgpu.adapter.payloads import Payloads
@@ -36,6 +37,7 @@ class Run:
     marks: StepMarks
     payloads: Payloads
     reader: Reader
+    fetcher: Fetcher
     infos: SeenInfos = field(default_factory=dict)
     seen: dict[int, SeenPage] = field(default_factory=dict)
     orders: dict[OrderValue, Order] = field(default_factory=dict)

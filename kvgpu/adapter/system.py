@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kvgpu.adapter.apply import apply
+from kvgpu.adapter.fetches import Fetcher
 from kvgpu.adapter.names import Names
 from kvgpu.adapter.observe import observe
 from kvgpu.adapter.options import make_device, whole_number
@@ -39,7 +40,7 @@ class Implementation:
     from 1, that is refused.
     """
 
-    capabilities: ClassVar[frozenset[str]] = frozenset((*VERBS, *FEATURES)) - {"fetch"}
+    capabilities: ClassVar[frozenset[str]] = frozenset((*VERBS, *FEATURES))
     policies: ClassVar[Offer] = USUAL
 
     def __init__(self, setup: Setup) -> None:
@@ -57,7 +58,14 @@ class Implementation:
             manager.faults.arm_file(bad_file_access)
             self._tree = TreeLog(manager)
             self._run = Run(
-                manager, self._device, Names(manager, streams), Gates(self._device), marks, payloads, Reader(self._device)
+                manager,
+                self._device,
+                Names(manager, streams),
+                Gates(self._device),
+                marks,
+                payloads,
+                Reader(self._device),
+                Fetcher(self._device, marks),
             )
         except BaseException:
             self._device.close()

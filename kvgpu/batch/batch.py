@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from kvgpu.batch.batch_lengths import by_row, check_lengths, other_rows
 from kvgpu.batch.export import ExportedArray
+from kvgpu.batch.fetch import Fetch
 from kvgpu.batch.publication import publication
 from kvgpu.batch.tables import Tables
 from kvgpu.device.api import Event, Stream
 from kvgpu.errors import CopyFailed, InvalidArgument, LogicError, OutOfRange
 from kvgpu.manager import Manager
+from kvgpu.operations.fetching import Fetches
 from kvgpu.operations.table_reads import TableReads
 from kvgpu.requests.request import Request
+from kvgpu.requests.reservation import Reservation
 from kvgpu.requests.row_entries import RequestEntries, RowEntries
 from kvgpu.storage.fences import Point
 from kvgpu.upload.table_layout import TableLayout
@@ -61,6 +65,9 @@ class Batch:
         self._lengths, self._countable = [0] * rows, [0] * rows
         self._entries: list[RequestEntries | None] = [None] * rows
         self._table_reads: TableReads | None = None
+        self._reserved: list[tuple[Reservation, ...]] = [()] * rows
+        self._published_members: list[Request | None] = [None] * rows
+        self._fetches: dict[int, Fetches] = {}
         self._open = True
         with manager.exclusive():
             self.tables = Tables(manager, name, TableLayout(len(self.groups), rows, blocks, levels))
@@ -278,6 +285,8 @@ class Batch:
         for row, member, length, countable, entries in zip(rows, members, *found.shows, strict=True):
             self._lengths[row], self._countable[row], self._entries[row] = length, countable, entries
             self._written[row] = EMPTY if member is None else member.version
+            self._published_members[row] = member
+            self._reserved[row] = () if member is None else tuple(member.reserved.values())
             if member is not None:
                 member.acknowledged = member.version
 
@@ -297,9 +306,84 @@ class Batch:
             self.tables.note_reads(reads)
             for each in self._streams().values():
                 manager.inside.wait(each, (reads,), "R7.7 record_read: the stream of an active member")
-            if self._table_reads is None:  # a batch of which nobody records reads pays nothing for them
-                self._table_reads = manager.inside.table_reads(self.groups, self._entries)
-            self._table_reads.record(reads, self)
+            self._reads_of_tables().record(reads, self)
+            manager.inside.note_fetched_reads(self._reserved, reads)
+
+    def _reads_of_tables(self) -> TableReads:
+        if self._table_reads is None:  # a batch of which nobody records reads pays nothing for them
+            self._table_reads = self._manager.inside.table_reads(self.groups, self._entries)
+        return self._table_reads
+
+    # ---- fetches (section 15) ----------------------------------------------------------------------------------------
+
+    def fetch(self, layer: str) -> Fetch:
+        """A fetch of a layer's history, to be run as often as wanted, or captured (R15.4).
+
+        Raises ``OutOfRange`` (no such layer), ``InvalidArgument`` (its group reserves nothing), ``DeviceError`` (no memory).
+        """
+        with self._manager.exclusive():
+            self._must_be_open()
+            group, _ = self._manager.layout.buffer(layer)
+            if not group.selected:
+                raise InvalidArgument(
+                    f"layer {layer!r}: its group has no selected and reserve, so nothing of it is fetched (R15.1)"
+                )
+            if group.number not in self._fetches:
+                self._fetches[group.number] = self._manager.inside.fetches(group.number, self.rows)
+            return Fetch(self, self._fetches[group.number], layer)
+
+    def run_fetch(self, fetch: Fetch, stream: Stream) -> None:
+        """See ``Fetch.run``."""
+        with self._manager.exclusive():
+            published = self.check_fetch(stream)
+            if self._manager.inside.captures(stream):
+                fetch.launch(stream)
+                return
+            with self._framed(stream, [fetch.fetches], published):
+                fetch.launch(stream)
+
+    def check_fetch(self, stream: Stream) -> Point:
+        """``LogicError`` if nothing can be fetched on a stream now (R15.7, R15.8). The last publication."""
+        published = self._last_publication()
+        if not self._manager.inside.captures(stream):
+            self.refuse_capture("fetch", stream)
+        return published
+
+    @contextmanager
+    def replaying(self, stream: Stream, fetches: Sequence[Fetch]) -> Iterator[None]:
+        """Frames the replay, on ``stream``, of a graph in which these fetches of the batch were captured (R15.8).
+
+        Inside, write the selections, then launch the graph. Rows that are not as published are not served.
+        """
+        with self._manager.exclusive():
+            published = self.tables.published
+            assert published is not None  # nothing was captured before
+            groups = list({fetch.fetches.group.number: fetch.fetches for fetch in fetches}.values())
+            with self._framed(stream, groups, published):
+                yield
+
+    @contextmanager
+    def _framed(self, stream: Stream, fetches: Sequence[Fetches], published: Point) -> Iterator[None]:
+        members = self.served()
+        for each in fetches:
+            each.before(stream, members, published)
+        yield
+        for each in fetches:
+            done = each.after(stream)
+            self.tables.note_reads(done)
+            if self._open:
+                self._reads_of_tables().note(done)
+
+    def served(self) -> list[Request | None]:
+        """By row that is as published, its member: whom a fetch serves (R15.8)."""
+        return [
+            member if member is not None and member.version == written else None
+            for member, written in zip(self._members, self._written, strict=True)
+        ]
+
+    def published_members(self) -> tuple[Request | None, ...]:
+        """Who was in each row when it was last published."""
+        return tuple(self._published_members)
 
     def resize(
         self, capacities: Sequence[int | None] | None, histories: Sequence[int | None] | None, stream: Stream

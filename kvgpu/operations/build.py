@@ -10,6 +10,7 @@ import numpy as np
 
 from kvgpu.config import Layout
 from kvgpu.device.api import Device, DeviceError
+from kvgpu.fetch.caches import GroupCaches
 from kvgpu.operations.state import Core
 from kvgpu.storage.backings import Backings
 from kvgpu.storage.copier import Copier
@@ -43,6 +44,9 @@ def build(layout: Layout, device: Device) -> tuple[Core, ExitStack]:
         assert memory is not None
         pages, copier = PageTable(fences, places=layout.private), Copier(device, fences, faults)
         holds.callback(copier.close)
+        caches = {group.number: GroupCaches(device, layout, group.number) for group in layout.groups if group.reserve}
+        for each in caches.values():
+            holds.callback(each.close)
         core = Core(
             layout,
             device,
@@ -57,6 +61,7 @@ def build(layout: Layout, device: Device) -> tuple[Core, ExitStack]:
             np.array([group.pool_groups for group in layout.groups], dtype=np.int32),
             device.poison(memory, (), (), "R7.2 poison the slot of a new page") is not None,
             Backings(pages) if layout.private else None,
+            caches=caches,
         )
         return core, holds.pop_all()
 

@@ -13,6 +13,7 @@ from kvgpu.operations.journal import released_work
 from kvgpu.operations.keys import check_keys
 from kvgpu.operations.lifecycle import behind, every_locked_page, every_page, suspend
 from kvgpu.operations.offload import NONE, bring_up, joined, offload, slot_counts
+from kvgpu.operations.reserving import give_back
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, Scope
 from kvgpu.operations.transaction import Transaction
@@ -253,6 +254,7 @@ def suspend_request(core: Core, request: Request) -> None:
         # Of pages that it keeps though they are stale it let go before (R3.7): the work since then has no part in them.
         tx.fence_slots(every_locked_page(request), released_work(core, request))
         suspend(tx, request)
+        give_back(tx, request)
         core.counters.suspended()
         tx.commit()
 
@@ -280,6 +282,7 @@ def close(core: Core, request: Request) -> None:
             tx.release(every_page(request), request)
         else:
             places.release_all(tx, request)
+        give_back(tx, request)
         request.tail.tails.discard(request.uid)
         request.status = RequestStatus.CLOSED
         tx.touch(request)

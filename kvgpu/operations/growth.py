@@ -24,6 +24,7 @@ from kvgpu.operations.offload import (
     without_backing,
 )
 from kvgpu.operations.payloads import unwritten
+from kvgpu.operations.reserving import lacking, reserve, reserved_counts, with_reserved
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core, WriteTarget
 from kvgpu.operations.transaction import Transaction
@@ -184,13 +185,16 @@ def set_lengths(tx: Transaction, request: Request, capacity: int, history: int) 
     deferred = eligible_pages(core, request, 0, completed[0]) if request.decoding and request.maybe_deferred else NONE
     fit, retries = movable(core, fresh, 0), movable(core, deferred, 0)
     needing = without_backing(core, fit)
-    claims = tx.room.claim(host_counts(core, needing)), tx.room.claim(gpu_counts(core, wanted))
+    reserved = lacking(core, request, history) if request.decoding else {}
+    claims = tx.room.claim(host_counts(core, needing)), gpu_counts(core, wanted)
+    tx.room.claim(with_reserved(core, claims[1], reserved))
     older, older_claims = claim_retries(tx, without_backing(core, retries))
     completes = completed[1] > completed[0] and core.hook is not None
     if completes and (leaving := tx.room.moving()):  # what is completed here goes with its payload (R3.14)
         early = [target for target in unwritten(core, request, *completed) if target.page in leaving]
         _write_completed(tx, request, early, let_go)
     tx.copies.evict()
+    reserve(tx, request, reserved)
     gpu = tx.room.take(claims[1])
     found = [(fit, tx.room.take(claims[0])), (older, tx.room.take(older_claims))] if core.backings is None else []
     take_new(tx, request, wanted, gpu)
@@ -268,8 +272,11 @@ def enter_decode(core: Core, request: Request) -> bool:
             eligible = eligible_pages(core, request, 0, request.history_blocks)
             numbers = movable(core, eligible, 1)
             needing = without_backing(core, numbers)
+            reserved = lacking(core, request, request.history)
             claims = tx.room.claim(host_counts(core, needing))
+            tx.room.claim(reserved_counts(core, reserved))
             tx.copies.evict()
+            reserve(tx, request, reserved)
             for group in range(request.group_count):
                 tx.need_no_more(request.locked_pages(group))
             if core.backings is None:

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from kvgpu.device.api import Stream
 from kvgpu.operations import deferral, growth
 from kvgpu.operations.capture import Capture
+from kvgpu.operations.fetching import Fetches, note_reads
 from kvgpu.operations.state import Core
 from kvgpu.operations.table_reads import TableReads
 from kvgpu.requests.request import Membership, Request
+from kvgpu.requests.reservation import Reservation
 from kvgpu.requests.row_entries import RequestEntries
 from kvgpu.storage.fences import Point
 
@@ -73,6 +75,19 @@ class Inside:
     def wait(self, stream: Stream, points: Iterable[Point], site: str) -> None:
         """Order a stream after points."""
         self._core.fences.wait(stream, points, site)
+
+    def fetches(self, group: int, rows: int) -> Fetches:
+        """The fetches of a batch with so many rows in a group that reserves slots: see ``Fetches``."""
+        return Fetches(self._core, group, rows)
+
+    def note_fetched_reads(self, rows: Iterable[Iterable[Reservation]], reads: Point) -> None:
+        """Reads are recorded that may be of what was fetched for these rows (R15.7)."""
+        if self._core.reserving:
+            note_reads(self._core, rows, reads)
+
+    def captures(self, stream: Stream) -> bool:
+        """Whether the manager has a stream in capture."""
+        return self._capture.stream is stream
 
     def table_reads(self, groups: Sequence[int], shown: Sequence[RequestEntries | None]) -> TableReads:
         """What keeps the recorded reads of tables: see ``TableReads``."""

@@ -32,6 +32,7 @@ from kvgpu.operations.private_copies import (
     sources_now,
     submit,
 )
+from kvgpu.operations.reserving import lacking, reserve, with_reserved
 from kvgpu.operations.room import NoRoom
 from kvgpu.operations.state import Core
 from kvgpu.operations.transaction import Transaction
@@ -131,9 +132,12 @@ def _resume(tx: Transaction, request: Request, decode: bool) -> None:
     fit, retries = (leaving, NONE) if not request.decoding else (NONE, leaving)
     arriving = slot_counts(core, to_host, Level.HOST)
     tx.room.claim(_added(host_counts(core, fit), arriving))
-    gpu_claims = tx.room.claim(slot_counts(core, up, Level.GPU, list(wanted.sources)))
+    reserved = lacking(core, request, request.history) if decode else {}
+    gpu_claims = slot_counts(core, up, Level.GPU, list(wanted.sources))
+    tx.room.claim(with_reserved(core, gpu_claims, reserved))
     older, older_claims = claim_retries(tx, retries)
     tx.copies.evict()
+    reserve(tx, request, reserved)
     gpu, below = tx.room.take(gpu_claims), tx.room.take(arriving)
     taken = dict(gpu)
     made = _make_private(tx, request, wanted.sources, gpu)
@@ -163,10 +167,13 @@ def _resume_private(tx: Transaction, request: Request, decode: bool) -> None:
     needing = without_backing(core, fit)
     arriving = slot_counts(core, to_host, Level.HOST)
     tx.room.claim(_added(host_counts(core, joined([needing, wants.back])), arriving))
-    gpu_claims = tx.room.claim(slot_counts(core, joined([up, wants.fill]), Level.GPU, list(wanted.sources)))
+    reserved = lacking(core, request, request.history) if decode else {}
+    gpu_claims = slot_counts(core, joined([up, wants.fill]), Level.GPU, list(wanted.sources))
+    tx.room.claim(with_reserved(core, gpu_claims, reserved))
     older, _ = claim_retries(tx, without_backing(core, retries))
     backed = blocks_of(core, wants.back)
     tx.copies.evict()
+    reserve(tx, request, reserved)
     gpu, below = tx.room.take(gpu_claims), tx.room.take(arriving)
     taken = dict(gpu)
     partial = {group: page for group, page in wanted.sources.items() if request.sparse[group] and page is not None}

@@ -15,6 +15,7 @@ from kvgpu.device.api import DeviceError
 from kvgpu.errors import CopyFailed
 from kvgpu.operations.copies import COPY_OUT, OWNERS, READY, owner_work, refused, slot_points
 from kvgpu.operations.payloads import unwritten
+from kvgpu.operations.reserving import lacking
 from kvgpu.operations.state import Core
 from kvgpu.requests.request import Request
 from kvgpu.runs import Int32
@@ -100,7 +101,7 @@ def _plain(core: Core, request: Request, capacity: int, history: int) -> _Plain 
         groups.append(number)
         numbers.append(page)
         old.append(int(pages.slot[page]))
-    if pools is None:
+    if pools is None or any(lacking(core, request, history).values()):
         return None
     source, target = core.pools[GPU][pools[GPU]], core.pools[HOST][pools[HOST]]
     if target.free < len(numbers):

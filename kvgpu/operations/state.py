@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from kvgpu.config import Layout, SlotKey
 from kvgpu.device.api import Device, Stream
+from kvgpu.fetch.caches import GroupCaches
 from kvgpu.requests.request import Request
 from kvgpu.runs import SHORT, Int32, distinct, read
 from kvgpu.storage.backings import Backings
@@ -70,7 +71,8 @@ class Core:
     """The state of a manager. ``pools[level][pool_group]``, ``queues`` likewise. ``by_uid``: requests not closed.
 
     ``pool_group[group, level]``: the pool group that serves a layer group there. ``backings``: with private ownership, the places
-    of pages that have several.
+    of pages that have several. ``caches``: of the groups that reserve slots
+    (R15.3). ``reservations``: how many there have been; ``reserving_changed``: how often what is reserved has changed.
     """
 
     layout: Layout
@@ -91,7 +93,15 @@ class Core:
     by_uid: dict[int, Request] = field(default_factory=dict)
     operations: int = 0
     versions: int = 0
+    caches: Mapping[int, GroupCaches] = field(default_factory=dict)
+    reservations: int = 0
+    reserving_changed: int = 0
     _poisoned: int = 0
+
+    @property
+    def reserving(self) -> bool:
+        """Whether any group reserves slots (R15.1)."""
+        return bool(self.caches)
 
     def renew(self, request: Request) -> None:
         """The version of a request is newer (R6.4). No two requests ever have the same."""

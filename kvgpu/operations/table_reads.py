@@ -62,12 +62,16 @@ class TableReads:
         So does later work of the active owners of pages that are in such slots now, but for those in the batch ``members``, whose
         streams are that batch's affair.
         """
-        self._count += 1
-        self._latest.pop(reads.key, None)
-        self._latest[reads.key] = (self._count, self._core.fences.again(reads, OF_SLOT))
+        self.note(reads)
         streams = {owner.stream.name: owner.stream for owner in self._strangers(members) if owner.stream is not None}
         for stream in streams.values():
             self._core.fences.wait(stream, [reads], "R7.7 work of an owner after reads of its slots")
+
+    def note(self, reads: Point) -> None:
+        """The same for slots alone, which is what a fetch asks for (R15.7)."""
+        self._count += 1
+        self._latest.pop(reads.key, None)
+        self._latest[reads.key] = (self._count, self._core.fences.again(reads, OF_SLOT))
 
     def not_noted(self, pool: SlotPool, slots: Int32) -> list[tuple[npt.NDArray[np.intp], list[Point]]]:
         """The reads that concern slots of a pool and are not noted at them: where in ``slots`` these stand, and the reads."""

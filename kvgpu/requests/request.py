@@ -12,6 +12,7 @@ import numpy as np
 from kvgpu.device.api import Stream
 from kvgpu.requests.entries_tracker import EntriesTracker
 from kvgpu.requests.group_blocks import GroupBlocks
+from kvgpu.requests.reservation import Reservation
 from kvgpu.requests.row_entries import ChangedBlocks, RequestEntries
 from kvgpu.runs import Int8, Int32
 from kvgpu.storage.fences import Fence, FenceTable
@@ -82,7 +83,8 @@ class Request:
     none at all; ``key``: what all its tokens have (R2.7). ``tail``: the tree block that ends its committed path. ``groups``: its
     pages, by layer group. ``tracker``: what rows show of those that are in tables (R1.3). ``partial``: the first resume has to
     copy the matched last block (R3.4). ``maybe_deferred``: false only if no page is deferred (R4.2). ``closed_with``: how many
-    tokens were committed when it was closed; then it has no tokens, groups and tracker any more (R3.10).
+    tokens were committed when it was closed; then it has no tokens, groups and tracker any more (R3.10). ``reserved``: by group,
+    while it decodes (R15.2).
     """
 
     name: str
@@ -117,6 +119,7 @@ class Request:
     maybe_deferred: bool = False
     steady: Steady = UNKNOWN
     closed_with: int | None = None
+    reserved: dict[int, Reservation] = field(default_factory=dict)
     groups: list[GroupBlocks] = field(init=False)
     tracker: EntriesTracker = field(init=False)
 

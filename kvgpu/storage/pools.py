@@ -22,6 +22,8 @@ FREE = -1
 """``SlotPool.page`` of a free slot."""
 TAKEN = -2
 """``SlotPool.page`` of a slot that was taken away (R10.5)."""
+RESERVED = -3
+"""``SlotPool.page`` of a slot that a request has reserved (R15.2)."""
 
 CLOSE = 4
 """Slots are read together if they are at least every fourth one of those that they lie among."""
@@ -114,8 +116,8 @@ class SlotPool:
     ``fence[slots]``: what the next use of a slot waits for (R7.2, R7.4), beside the reads recorded on it (``readers``).
     ``table_reads``: reads of tables that are noted at slots when these are asked for their readers.
 
-    ``page[slots]``: who is in it, ``FREE`` or ``TAKEN``. ``free``: how many are free. ``evictable``: how many pages that nobody
-    has locked are in it.
+    ``page[slots]``: who is in it, ``FREE``, ``TAKEN`` or ``RESERVED``. ``free``: how many are free. ``evictable``: how many pages
+    that nobody has locked are in it.
 
     Free slots whose fence had passed when that was last looked at stand in ``_passed``, the others in ``_waiting``, then in
     ``_given``; all in the order in which they became free.

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from kvgpu.testing.error_guards import ERROR_GUARDS
+from kvgpu.testing.fetches import FETCHES
 from kvgpu.testing.guards import GUARDS
 from kvgpu.testing.keys import KEYS
 from kvgpu.testing.pairs import PAIRS
@@ -39,6 +40,12 @@ class Mutant:
 
 
 SITES = (
+    "R15.2 slot: fetches of it",
+    "R15.4 fetch: where the buffers of a layer lie",
+    "R15.4 where the buffers of a layer lie",
+    "R15.7 fetch: the fetch before it",
+    "R15.7 fetch: the last publication",
+    "R15.7 the end of a fetch",
     "R3.14 after saving what a copy overwrites",
     "R4.8 put back after the undone copy",
     "R4.8 work of a refused copy",
@@ -101,6 +108,6 @@ def mutants() -> tuple[Mutant, ...]:
     """All breaks: the sites, the waits that share a site's name, the guards."""
     fences = [Mutant(site, site.split()[0], "fence", {"mutant": site}) for site in SITES]
     waits = [Mutant(name, rule, "fence", {"mutant": DROPPED}, patch) for name, rule, patch in WAITS]
-    patches = (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS, *READS, *STEPS, *KEYS, *PRIVATE)
+    patches = (*GUARDS, *ERROR_GUARDS, *SIZES, *PAIRS, *READS, *STEPS, *KEYS, *PRIVATE, *FETCHES)
     guards = (Mutant(name, rule, "guard", {}, patch) for name, rule, patch in patches)
     return (*fences, *waits, *guards)

@@ -66,5 +66,11 @@ WAITS: tuple[Break, ...] = (
         "R7.4",
         on(growth._write_completed, _all_wait_for_writes),
     ),
+    (
+        "a fetch does not wait for the slots that its rows have reserved",
+        "R15.7",
+        at("R15.7 fetch: the slots that its rows have reserved"),
+    ),
+    ("a fetch does not wait for the readers of reserved slots", "R15.7", at("R15.7 fetch: the readers of these slots")),
     ("a commit joins no work into the readiness", "R6.4", on(Transaction.join_readiness, instead(None))),
 )

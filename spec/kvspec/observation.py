@@ -13,7 +13,7 @@ from typing import Annotated
 
 from kvspec.config import Level
 from kvspec.forms import ByGroupAndBeam, ByLevelAndGroup, InOrder, named
-from kvspec.payload import Content
+from kvspec.payload import Content, Part
 from kvspec.tokens import Token
 
 BAD = -1
@@ -257,14 +257,6 @@ class ReadView:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Part of the contents of a page, by name: the bytes of each of ``ranges`` (first, end), one after the other."""
-
-    content: Content
-    ranges: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CachedView:
     """A block that is cached for a request and layer (R15.3), or a unit of one (R15.11).
 
@@ -337,6 +329,6 @@ class Observation:
     reads: Mapping[str, ReadView]
     streams: Mapping[str, Order] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
-    reserved: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    reserved: Mapping[str, Mapping[str, InOrder[int]]] = field(default_factory=dict)
     caches: Mapping[str, Mapping[str, CacheView]] = field(default_factory=dict)
     fetches: Mapping[str, FetchView] = field(default_factory=dict)

@@ -32,6 +32,14 @@ class Content:
     nth: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Part of the contents of a page, by name: the bytes of each of ``ranges`` (first, end), one after the other."""
+
+    content: Content
+    ranges: tuple[tuple[int, int], ...]
+
+
 def seed_content(tokens: tuple[Token, ...], group: str, block: int) -> Content:
     """The contents of a page seeded for the block that ends ``tokens``, the whole prefix."""
     return Content("seed:" + _spelled(tokens), group, block)

@@ -16,7 +16,8 @@ ELSEWHERE = {
         "R1.4": "the configuration of the vocabulary refuses it",
         "R5.4": "follows from where the pages are",
         "R9": "the errors are in every check",
-        **dict.fromkeys([f"R15.{n}" for n in range(1, 12)], "it reserves and fetches nothing yet"),
+        "R15.6": "follows from what is reserved",
+        "R15.9": "nothing that moves a page touches a cache",
         "R16.1": "it follows the defaults alone, and its adapter declares nothing else",
     },
 }

@@ -11,7 +11,7 @@ MANAGER = {
     "tokens_per_block": 4,
     "levels": [{"kind": "gpu", "slots": 40}, {"kind": "host", "slots": 8}],
     "layers": [
-        {"name": "main", "buffers": [{"role": "key", "bytes": 64, "sparse": True}]},
+        {"name": "main", "buffers": [{"role": "key", "bytes": 64, "sparse": True, "selected": 2, "reserve": 2}]},
         {"name": "index", "buffers": [{"role": "key", "bytes": 32}]},
         {"name": "state", "kind": "ssm", "buffers": [{"role": "state", "bytes": 48}]},
     ],
@@ -307,11 +307,32 @@ VERBS: dict[str, Verb] = {
             "stream": STREAM,
         }
     ),
+    "fetch": Verb(
+        {
+            "batch": (right("rows"), *BATCHES, not_now("tight")),
+            "layer": (right("main"), missing("nolayer"), never("index")),
+            "select": (
+                right({"live": (0,)}),
+                unknown({"nobody": (0,)}, 1),
+                closed({"gone": (0,)}, 1),
+                never({"live": (0, 1, 2)}),
+                not_now({"asleep": (0,)}),
+            ),
+            "stream": STREAM,
+            "as": (right("new"),),
+        }
+    ),
     "gate": Verb({"stream": STREAM, "as": (right("new"), not_now("shut"))}),
     "open": Verb({"as": (right("shut"), missing("nolabel"))}),
     "begin_capture": Verb({"stream": STREAM}),
     "end_capture": Verb({"stream": (not_now("exec"), missing("nostream")), "as": (right("none"),)}),
-    "replay": Verb({"graph": (right("graph"), missing("nolabel")), "stream": STREAM}),
+    "replay": Verb(
+        {
+            "graph": (right("graph"), missing("nolabel")),
+            "stream": STREAM,
+            "select": (right(None), unknown({"nobody": (0,)}), never({"live": (0,)})),
+        }
+    ),
     "dense_offsets": Verb(
         {
             "batch": (right("rows"), *BATCHES),
@@ -354,8 +375,8 @@ VERBS: dict[str, Verb] = {
     "sync": Verb({"stream": (right("exec"), missing("nostream"), not_now("stuck"), not_now(None))}),
 }
 
-WITHOUT = {"clear_reusable", "stats", "fail_copy", "fetch"}
-"""Verbs of which no argument can be wrong, but for what a file may not say, and one that `kvgpu` does not have yet."""
+WITHOUT = {"clear_reusable", "stats", "fail_copy"}
+"""Verbs of which no argument can be wrong, but for what a file may not say."""
 
 
 def _in_capture(stage: Stage = Stage.LOGIC) -> tuple[Fault, ...]:
@@ -379,6 +400,7 @@ CAPTURED: dict[str, Verb] = {
         "record_read": _in_capture(),
         "iterate": _in_capture(),
         "begin_capture": _in_capture(),
+        "fetch": (Fault(ErrorKind.LOGIC_ERROR, Stage.LOGIC, when=lambda given: given["stream"] != "side"),),
         "read_page": _on_it(),
         "gate": _on_it(),
         "replay": _on_it(),

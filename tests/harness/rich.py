@@ -9,7 +9,10 @@ from typing import Any
 from kvspec.config import Level
 from kvspec.observation import (
     BatchView,
+    CachedView,
+    CacheView,
     Counters,
+    FetchView,
     GroupCounters,
     LevelChanged,
     Observation,
@@ -29,7 +32,7 @@ from kvspec.observation import (
     TreeBlockView,
 )
 from kvspec.ops import CloseGate, MakeBatch, Operation, Publish, ReadPage, ReadTable, Sync, TakeSnapshot
-from kvspec.payload import Content, expand, seed_content
+from kvspec.payload import Content, Part, expand, seed_content
 from kvspec.scenario import Step
 from kvspec.system import Outcome
 from tests.harness.scripted import step
@@ -185,6 +188,11 @@ def _batches(n: int, numbers: Numbers) -> Mapping[str, BatchView]:
     return {"rows": rows, "late": late}
 
 
+def _part(numbers: Numbers) -> Part | bytes:
+    content = seed_content(PREFIX, "main", 0)
+    return expand(content, 64) if numbers.bytes else Part(content, ((0, 64),))
+
+
 def _observation(n: int, numbers: Numbers) -> Observation:
     pages = _pages(numbers)
     counters = {"main": GroupCounters(1, 64, 2, 128, 3, 4), "index": GroupCounters(0, 0, 1, 32, 0, 0)}
@@ -221,5 +229,11 @@ def _observation(n: int, numbers: Numbers) -> Observation:
         labels={"snap": snap} if n >= 3 else {},
         reads={label: view for label, view in reads.items() if n >= shown[label]},
         streams={"exec": DONE, "side": HELD_UP},
+        reserved={"d": {"main": frozenset({numbers.slot(3), numbers.slot(4)})}},
+        caches={"d": {"main": CacheView(DONE, (CachedView(0, numbers.slot(3), _part(numbers)),))}},
+        fetches={
+            "got": FetchView(DONE, "main", ("d", None), ((numbers.slot(3), -1), (-1, -1)), (("miss", "-"), ("-", "-"))),
+            "coming": FetchView(HELD_UP, "main", ("d", None)),
+        },
         faults=(),
     )

@@ -43,9 +43,9 @@ class Scripted:
 
 
 def manager(*, layers: Sequence[LayerConfig] | None = None) -> ManagerConfig:
-    """Two groups, sparse ``main`` of 64 bytes and dense ``index`` of 32, on GPU and host, 8 slots each."""
+    """Two groups, sparse ``main`` of 64 bytes, which can be fetched, and dense ``index`` of 32, on GPU and host, 8 slots each."""
     own = (
-        LayerConfig(name="main", buffers=(BufferConfig(role="key", bytes=64, sparse=True),)),
+        LayerConfig(name="main", buffers=(BufferConfig(role="key", bytes=64, sparse=True, selected=2, reserve=2),)),
         LayerConfig(name="index", buffers=(BufferConfig(role="key", bytes=32),)),
     )
     return ManagerConfig(

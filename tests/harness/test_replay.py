@@ -69,7 +69,8 @@ def test_a_page_may_change_its_slot_if_it_was_away_and_came_back() -> None:
     def change(seen: Observation) -> Observation:
         old = seen.lifetime.groups["main"]
         counted = GroupCounters(old.offload_pages + 1, 999, old.onboard_pages + 1, 999, old.copy_pages, old.drop_pages)
-        moved = _with_page(6, slot=next(n for n in range(8) if n not in {p.slot for p in seen.pages if p.group == "main"}))(seen)
+        taken = {p.slot for p in seen.pages if p.group == "main"} | seen.reserved["d"]["main"]
+        moved = _with_page(6, slot=next(n for n in range(8) if n not in taken))(seen)
         return replace(moved, lifetime=replace(seen.lifetime, groups={**seen.lifetime.groups, "main": counted}))
 
     assert _failure(change, at=4, both=True) is None
@@ -222,7 +223,7 @@ def test_systems_are_closed_after_a_failure() -> None:
 
 def test_a_missing_verb_or_capability_is_a_skip_with_its_reason() -> None:
     able = Scripted(script(Numbers()))
-    unable = Scripted(script(Numbers()), capabilities=frozenset({"sync"}))
+    unable = Scripted(script(Numbers()), capabilities=frozenset({"sync", "fetch"}))
     result = replay(scenario(steps()), Named("small", unable), Named("reference", able))
     assert result.verdict is Verdict.SKIPPED
     assert result.reason.startswith("small lacks verb batch, verb gate, verb publish")

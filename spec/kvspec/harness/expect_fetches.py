@@ -44,5 +44,5 @@ def reserved(e: Evidence, wanted: Mapping[str, int]) -> Iterator[Check]:
     """``reserved``: per ``request.group``, the slots that are reserved (R15.2)."""
     for key, count in wanted.items():
         named = request_group(key, e.groups, single=True)
-        found = e.now.reserved.get(named.owner, {}).get(named.groups[0], ())
+        found = e.now.reserved.get(named.owner, {}).get(named.groups[0], frozenset())
         yield check(("reserved", key), f"reserved slots of {key}", count, len(found))

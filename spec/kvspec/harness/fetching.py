@@ -68,7 +68,7 @@ def _slots(c: Comparison, side: Side) -> Iterator[Difference]:
     for name, layers in now.caches.items():
         for layer, view in layers.items():
             group, units = c.shared.fetching.get(layer, ("", 1))
-            inside = {slot * units + at for slot in now.reserved.get(name, {}).get(group, ()) for at in range(units)}
+            inside = {slot * units + at for slot in now.reserved.get(name, {}).get(group, frozenset()) for at in range(units)}
             entries = [one.entry for one in view.cached or ()]
             stray = [entry for entry in entries if entry not in inside]
             if stray or len(set(entries)) < len(entries):
@@ -126,6 +126,8 @@ def _fetch(c: Comparison, label: str, one: FetchView, two: FetchView) -> Iterato
         if before is not None and c.step.op.verb not in FETCHING and before.entries != view.entries:
             yield _one_sided(c, side, "fetch", f"entries of fetch {label} changed", f"{before.entries} became {view.entries}")
     if one.entries is None or two.entries is None:
+        if one.entries is not two.entries:
+            yield c.differ("fetch", f"fetch {label}", *("pending" if v.entries is None else "done" for v in (one, two)))
         return
     shapes = [[[entry == BAD for entry in row] for row in view.entries or ()] for view in (one, two)]
     if shapes[0] != shapes[1]:

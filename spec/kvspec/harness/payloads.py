@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from kvspec.observation import Part
-from kvspec.payload import Content, expand
+from kvspec.payload import Content, Part, expand
 
 
 @lru_cache(maxsize=4096)

@@ -258,7 +258,8 @@ def _with_names_of_nothing(model: type[Operation]) -> dict[str, Any]:
 def _dummy(field: FieldInfo) -> Any:
     """The first of a few values that an argument can have: a name of nothing, if it can be a name."""
     form: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-    for given in (NOBODY, 1, [1, 2, 3, 4], [], "gpu", "copy"):
+    nothing: dict[str, object] = {}
+    for given in (NOBODY, 1, [1, 2, 3, 4], [], "gpu", "copy", nothing):
         try:
             TypeAdapter(form, config={"strict": True}).validate_python(given)
         except ValidationError:

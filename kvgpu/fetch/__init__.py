@@ -1,0 +1,1 @@
+"""Fetching selected history: reservations, the cache on the device, and the kernel (section 15)."""
