@@ -29,11 +29,11 @@ SMALLEST_BUFFER = 4096
 
 @dataclass(slots=True)
 class Buffer:
-    """Pinned memory of the CPU's. ``busy``: the event after which it may be used again; not while it is ``held`` or ``kept``."""
+    """Pinned memory of the CPU's. ``busy``: the point after which it may be used again; not while it is ``held`` or ``kept``."""
 
     number: int
     memory: Memory
-    busy: Event | None = None
+    busy: Point | None = None
     held: bool = False
     kept: bool = False
 
@@ -55,11 +55,8 @@ class Buffers:
 
         Raises ``DeviceError`` if there is no memory for a new one.
         """
-        for buffer in self._buffers:
-            idle = not buffer.held and not buffer.kept and (buffer.busy is None or buffer.busy.done())
-            if idle and buffer.memory.nbytes >= nbytes:
-                break
-        else:
+        buffer = self._idle(nbytes)
+        if buffer is None:
             size = max(SMALLEST_BUFFER, 1 << (nbytes - 1).bit_length())
             number = len(self._buffers)
             buffer = Buffer(number, self._device.allocate("pinned", size, f"copy buffer {number}"))
@@ -67,6 +64,24 @@ class Buffers:
         buffer.busy, buffer.held = None, True
         self._device.host_access(lambda: (buffer.access(True),), "R7.6 the CPU fills a copy buffer")
         return buffer
+
+    def _idle(self, nbytes: int) -> Buffer | None:
+        """A buffer that is large enough and that no work uses, if there is one.
+
+        To ask a GPU takes its time, and the work of a stream runs in order: they stand in the order of their last use, and where
+        one is still in use, those of later work of that stream are not asked about.
+        """
+        held: dict[str, int] = {}
+        for at, buffer in enumerate(self._buffers):
+            busy = buffer.busy
+            if buffer.held or buffer.kept or (busy is not None and busy.number >= held.get(busy.key, busy.number + 1)):
+                continue
+            if busy is not None and not busy.event.done():
+                held[busy.key] = busy.number
+            elif buffer.memory.nbytes >= nbytes:
+                self._buffers.append(self._buffers.pop(at))
+                return buffer
+        return None
 
     def close(self) -> None:
         """Give back the memory of every buffer."""
@@ -189,7 +204,7 @@ class Copier:
         finally:  # also after an error: a part may have been submitted
             done = self._fences.record(stream, after, why)
             for buffer in used:
-                buffer.busy, buffer.held = done.event, False
+                buffer.busy, buffer.held = done, False
         return done
 
     @staticmethod
