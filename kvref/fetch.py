@@ -10,7 +10,7 @@ from kvref.cached import Cache, Cached, CapturedFetch, FetchCount, Fetched, Rese
 from kvref.failure import invalid, logic
 from kvref.layout import Group
 from kvref.lookup import live, need_stream, open_batch
-from kvref.order import Work, join, pending
+from kvref.order import NOTHING, Work, join, pending
 from kvref.pages import fence_slots, submit_visible
 from kvref.queries import buffer
 from kvref.reads import named_slots
@@ -138,9 +138,10 @@ def reservations_of(state: State, batch: Batch, group: Group) -> list[Reservatio
 
 def before_fetch(state: State, batch: Batch, layer: str) -> Work:
     """R15.7: what a fetch runs after besides its stream."""
-    rows = reservations_of(state, batch, buffer(state, layer)[0])
+    group, _ = buffer(state, layer)
+    rows = reservations_of(state, batch, group)
     slots = [slot for one in rows if one is not None for slot in one.slots]
-    return join(batch.uploads[-1].work, batch.fetches, *(slot.fence for slot in slots))
+    return join(batch.uploads[-1].work, batch.fetches.get(group.index, NOTHING), *(slot.fence for slot in slots))
 
 
 def run_fetch(state: State, batch: Batch, layer: str, selected: list[Numbers], stream: str, label: str) -> State:
@@ -173,7 +174,7 @@ def run_fetch(state: State, batch: Batch, layer: str, selected: list[Numbers], s
     done = Fetched(work, layer, batch.members, tuple(entries), tuple(found))
     state = replace(state, counting=(*state.counting, counts), fetches=state.fetches.set(label, done))
     state = fence_slots(state, dict.fromkeys(named_slots(state, batch), work), read=True)
-    return put_batch(state, replace(batch, reads=join(batch.reads, work), fetches=work))
+    return put_batch(state, replace(batch, reads=join(batch.reads, work), fetches=batch.fetches.set(group.index, work)))
 
 
 def raw(one: Reservation, entry: int, units: int) -> int:

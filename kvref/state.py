@@ -176,8 +176,8 @@ NEVER, EMPTY = -1, 0
 class Batch:
     """A batch (section 8). ``published``: by row, the version last published, `NEVER` or `EMPTY`. ``uploads``: the last one, and
     before it those that may be pending. ``refused``: queued work of refused uploads. ``reads``: reads recorded on the tables.
-    ``members``, ``reserved``: by row, as last published, the member, and its reservations by number (R15.7). ``fetches``: those
-    so far.
+    ``members``, ``reserved``: by row, as last published, the member, and its reservations by number (R15.7). ``fetches``: the
+    last one by layer group.
     """
 
     uid: int
@@ -193,7 +193,7 @@ class Batch:
     open: bool = True
     members: tuple[str | None, ...] = ()
     reserved: tuple[tuple[int, ...], ...] = ()
-    fetches: Work = NOTHING
+    fetches: Map[int, Work] = Map()  # noqa: RUF009
 
 
 @dataclass(frozen=True)

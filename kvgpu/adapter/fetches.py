@@ -175,7 +175,7 @@ def _cached(manager: Manager, group: int, layer: str, held: Reservation) -> Iter
     units = layout.groups[group].units
     for number, entry in caches.cached_now(caches.layers.index(layer), held):
         parts = []
-        for buffer in (one for one in layout.groups[group].buffers if one.layer == layer):
+        for buffer in (one for (owner, _), (_, one) in layout.buffers.items() if owner == layer):
             base, stride = layout.spot(layer, buffer.role, Level.GPU)
             nbytes = buffer.nbytes // units
             parts.append(memory.read_now(base + entry // units * stride + entry % units * nbytes, nbytes))
