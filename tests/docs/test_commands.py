@@ -23,6 +23,7 @@ NOT_RUN = {
     "my_package": "it stands for the reader's own",
     "my_manager": "it stands for the reader's own",
     "vllm_adapter": "it needs vLLM; tests/adapter/test_vllm_example.py runs it where there is one",
+    "sglang_adapter": "it needs SGLang; tests/adapter/test_sglang_example.py runs it where there is one",
     "./driver": "it needs a compiler; tests/wire/test_cpp.py builds and runs it where there is one",
 }
 """Commands that the test does not type, by something that is in them, with the reason."""

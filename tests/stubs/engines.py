@@ -93,6 +93,17 @@ def vllm_sources(root: Path) -> Sources:
     return Sources(root, "vllm", real, absent, given)
 
 
+def sglang_sources(root: Path) -> Sources:
+    """The radix cache of SGLang and its allocator, out of its wheel."""
+    cache = "sglang.srt.mem_cache"
+    names = ["radix_cache", "base_prefix_cache", "cache_init_params", "evict_policy", "events", "utils"]
+    names += ["allocator.base", "allocator.paged"]
+    given: dict[str, dict[str, Any]] = {
+        "sglang.srt.utils": {"is_hip": lambda: False, "get_bool_env_var": lambda name: True},
+    }
+    return Sources(root, "sglang", [f"{cache}.{name}" for name in names], ["triton", "sgl_kernel"], given)
+
+
 class _Params:
     """As much of ``SamplingParams`` as a request looks at."""
 
