@@ -41,12 +41,12 @@ class Reached:
         return sum(count for (one, _, _), count in self.counts.items() if one == name)
 
     def verbs(self, name: str) -> dict[str, int]:
-        """How often a state was reached by each verb, the most frequent first."""
+        """How often a state was reached by each verb, the most frequent first, then by name."""
         found: Counter[str] = Counter()
         for (one, verb, _), count in self.counts.items():
             if one == name:
                 found[verb] += count
-        return dict(found.most_common())
+        return dict(sorted(found.items(), key=lambda entry: (-entry[1], entry[0])))
 
     @property
     def never(self) -> tuple[str, ...]:

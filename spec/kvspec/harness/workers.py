@@ -94,6 +94,11 @@ class Workers:
         return [worker.key for worker in self._workers if worker.busy]
 
     @property
+    def ahead(self) -> int:
+        """How many questions to have asked, so that no process waits."""
+        return 2 * len(self._workers)
+
+    @property
     def unanswered(self) -> int:
         """How many questions have no answer yet."""
         return len(self._waiting) + len(self.under_way)
