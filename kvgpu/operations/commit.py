@@ -167,7 +167,7 @@ def _rebase(tx: Transaction, request: Request, node: Node) -> None:
             theirs.append(page)
             given_up.append((group.number, int(own.page[0, block])))
     tree_pages = np.array(theirs, dtype=np.int32)
-    tx.room.pin_blocks([node])
+    tx.room.pin_shown(node)
     _give_up_own(tx, request, block, given_up)
     _lock_theirs(tx, request, block, tree_pages, private_rebase.keep_own(tx, request, own_places))
     _give_own(tx, request, node, missing)

@@ -314,6 +314,8 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             wanted = _find(core, request)
             # Nothing of its own moves down, what is left alone included.
             tx.room.pin(every_page(request))
+            if core.backings is not None:
+                tx.room.pin(core.backings.behind(every_page(request)))
             stay = wanted.history if request.decoding else NONE
             wants = find(tx, request, wanted.numbers, stay) if level == Level.GPU else Wants(NONE, NONE, wanted.numbers, NONE)
             rest = wants.plain[~np.isin(wants.plain, stay)]

@@ -69,6 +69,14 @@ class Room:
         every = found if backings is None else [place for page in found for place in backings.places(page)]
         self.pin(np.array(every, dtype=np.int32))
 
+    def pin_shown(self, node: Node) -> None:
+        """The operation is about to use what a block of the tree shows (R14.2), not the copies of others beside it (R14.4)."""
+        backings = self._journal.core.backings
+        found = np.array([page for page in node.pages if page != NO_PAGE], dtype=np.int32)
+        if backings is not None:
+            found = np.concatenate([found, backings.behind(found)])
+        self.pin(found)
+
     def left(self, key: SlotKey) -> int:
         """How many slots of a pool group are free, or will be, and nobody claims."""
         self._cancel_moves()

@@ -130,6 +130,10 @@ def _tree_pages_alone(old: Any) -> Any:
     return pin_blocks
 
 
+def _in_all_places(old: Any) -> Any:
+    return lambda self, node: self.pin_blocks([node])
+
+
 def _of_all_owners(old: Any) -> Any:
     return lambda self, numbers, copies, private=False: old(self, numbers, copies)
 
@@ -157,6 +161,8 @@ PRIVATE: tuple[Break, ...] = (
         "R14.4",
         on(private_rebase.fill, lambda old: lambda tx, request, mapped, slots: mapped),
     ),
+    ("R14.4 a rebase spares the copies of others", "R14.4", on(Room.pin_shown, _in_all_places)),
+    ("R14.4 a prefetch may evict the backings behind its copies", "R14.4", during(lifecycle.prefetch, Backings.behind, NOTHING)),
     ("R14.4 a resume may evict the backings behind its copies", "R14.4", during(private_copies.find, Room.pin, instead(None))),
     (
         "R14.5 a backing that is made has the usual priority",
