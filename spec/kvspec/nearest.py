@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Iterable
 
 
-def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The valid name that ``name`` was probably meant to be, if one is near enough."""
+def nearest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The valid name that ``name`` was probably meant to be, if one is near enough: ``cutoff`` of 1.0 is equal but for case."""
     if len(name) > 100:  # difflib is quadratic, and nobody misspells that much
         return None
     pool = {choice.lower(): choice for choice in itertools.islice(choices, 1000)}
-    found = difflib.get_close_matches(name.lower(), list(pool), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name.lower(), list(pool), n=1, cutoff=cutoff)
     return pool[found[0]] if found else None
 
 

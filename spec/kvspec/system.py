@@ -68,6 +68,18 @@ class RemoteError(Exception):
         self.lines = lines
 
 
+class Unsupported(Exception):
+    """A system cannot do what a scenario needs, and knows that only now; what it cannot do at all it declares.
+
+    A system lets it out of ``apply``, or while it is built; its text says in short what cannot be done. The scenario is skipped
+    from there on, and counted with what the system lacks.
+    """
+
+    def __init__(self, reason: str) -> None:
+        """``reason``: what cannot be done, such as ``resize by less than a block``."""
+        super().__init__(reason)
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What a system is built with.
@@ -96,19 +108,24 @@ class System(Protocol):
     ``capabilities``, a class attribute: the verbs that it can apply, and named features (``async``: submitted work can be held
     up by gates and seen to be pending). A scenario that needs more is skipped, with the reason.
 
-    Three more class attributes may be there. ``unobserved``, a frozenset: parts of an observation that the system cannot show
-    (``payloads``, ``order``, ``tree``, ``eviction``, ``counters``, ``events``, ``versions``, ``device``, ``staging``); the rest
-    is compared, and every summary says what was not. ``policies``, by the names of ``kvspec.policies``: where the system does
-    otherwise than the rules, and is not wrong; the reference then does the same, and every summary says so. ``lacks``, called
-    with a scenario: what else it needs that the system cannot do, a short text each. A method ``turns`` may be there, for
-    ``kvspec explain`` alone: a `Turn` for each page of the observation, in its order; what is compared is the order of eviction
-    that follows from them. ``kvspec.adapter`` builds all of it from a class with a method per verb.
+    More class attributes may be there. ``unobserved``, a frozenset: parts of an observation that the system cannot show
+    (``phase``, ``eligible``, ``payloads``, ``order``, ``tree``, ``eviction``, ``counters``, ``events``, ``versions``,
+    ``device``, ``staging``); the rest is compared, and every summary says what was not. ``policies``, by the names of
+    ``kvspec.policies``: where the system does otherwise than the rules, and is not wrong; the reference then does the same, and
+    every summary says so. ``raises``, a frozenset of error kinds: those that the system can tell; a scenario that means another
+    is skipped. ``lacks``, called with a scenario: what else it needs that the system cannot do, a short text each. A method
+    ``turns`` may be there, for ``kvspec explain`` alone: a `Turn` for each page of the observation, in its order; what is
+    compared is the order of eviction that follows from them. ``kvspec.adapter`` builds all of it from a class with a method per
+    verb.
     """
 
     capabilities: frozenset[str]
 
     def apply(self, op: Operation) -> Outcome:
-        """Carry out one operation. Never raises for an error of a known kind: that is an outcome. Raises ``DeviceLimit``."""
+        """Carry out one operation. Never raises for an error of a known kind: that is an outcome.
+
+        Raises ``DeviceLimit``, ``Unsupported``.
+        """
         ...
 
     def observe(self) -> Observation:

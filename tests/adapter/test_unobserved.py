@@ -14,7 +14,7 @@ from kvspec.harness.expectations import EVALUATORS
 from kvspec.harness.replay import Named, replay
 from kvspec.harness.systems import SystemNotFound, find_system, unobserved_by
 from kvspec.harness.unobserved import ASPECTS, not_compared
-from kvspec.observation import GroupCounters, Observation, Order, PageView, RequestView, Stored, TreeBlockView
+from kvspec.observation import GroupCounters, Observation, Order, PageView, Phase, RequestView, Stored, TreeBlockView
 from kvspec.ops import VERBS
 from kvspec.scenario import Expect
 from tests.harness.rich import Numbers, script, steps
@@ -65,6 +65,8 @@ def device(now: Observation) -> Observation:
 
 
 CHANGES: dict[str, Callable[[Observation], Observation]] = {
+    "phase": lambda now: first_request(now, lambda view: replace(view, phase=next(p for p in Phase if p is not view.phase))),
+    "eligible": lambda now: first_request(now, lambda view: snapshots(view, eligible=7)),
     "payloads": lambda now: first_page(now, payload=bytes(64)),
     "order": lambda now: replace(now, streams=dict.fromkeys(now.streams, Order(frozenset({"nobody's"})))),
     "tree": lambda now: replace(now, tree=(*now.tree, TreeBlockView((99,)))),
@@ -94,7 +96,6 @@ def snapshots(view: RequestView, **fields: object) -> RequestView:
 ALWAYS: dict[str, Callable[[Observation], Observation]] = {
     "capacity": lambda now: first_request(now, lambda view: replace(view, capacity=view.capacity + 1)),
     "history": lambda now: first_request(now, lambda view: replace(view, history=view.history + 1)),
-    "eligible": lambda now: first_request(now, lambda view: snapshots(view, eligible=7)),
     "row": lambda now: first_request(now, lambda view: replace(view, row=7)),
     "level": lambda now: first_page(now, level=Level.DISK),
     "owners": lambda now: first_page(now, owners=frozenset({"nobody"})),

@@ -99,7 +99,7 @@ def watched(reference: Named, reached: Reached) -> Named:
     def make(setup: Setup) -> Watched:
         return Watched(factory(setup), setup, reached)
 
-    for attribute in ("capabilities", "unobserved", "policies", "lacks"):
+    for attribute in ("capabilities", "unobserved", "policies", "raises", "lacks"):
         if hasattr(factory, attribute):
             setattr(make, attribute, getattr(factory, attribute))
     return Named(reference.name, make)

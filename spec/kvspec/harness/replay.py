@@ -29,7 +29,7 @@ from kvspec.observation import Observation
 from kvspec.ops import Operation, Sync
 from kvspec.refs import group_shapes
 from kvspec.scenario import UNSET, Expect, Scenario, Step
-from kvspec.system import DeviceLimit, Outcome, RemoteError, System
+from kvspec.system import DeviceLimit, Outcome, RemoteError, System, Unsupported
 
 T = TypeVar("T")
 
@@ -52,13 +52,15 @@ class Named:
 class Raised:
     """An exception that a system let out: what it was, and its innermost frames.
 
-    ``limit``: that of the device, if it is one. ``late``: the time of the replay was up.
+    ``limit``: that of the device, if it is one; ``unsupported``: what the system cannot do. ``late``: the time of the replay was
+    up.
     """
 
     text: str
     frames: tuple[str, ...]
     limit: str = ""
     late: bool = False
+    unsupported: str = ""
 
 
 Look = Callable[[Step, Observation, Observation], None]
@@ -172,6 +174,7 @@ class _Replay:
         self.done = 0
         self.at = self._first()
         self.limit = ""
+        self.unsupported: tuple[str, ...] = ()
         groups = tuple(group_shapes(scenario.manager))
         self.memories = (Memory(groups), Memory(groups))
         self.indexes: tuple[Index | None, Index | None] = (None, None)
@@ -184,11 +187,12 @@ class _Replay:
     def through(self, steps: Callable[[], Failure | None], start: float, timeout: float) -> Result:
         """Build both systems, go through the steps, and close both, which may take as long again."""
         with seldom_collected():
-            failure = self.within(timeout, lambda: self.build() or steps())
+            failure = self.within(timeout, lambda: self.build() or (None if self.limit else steps()))
             closing = self.within(timeout, self.close)
         failure = failure or closing
-        if failure is None and self.limit:
-            return _result(self.scenario, Verdict.SKIPPED, self.done, start, reason=self.limit)  # no device has checked it
+        if failure is None and self.limit:  # no device has checked it
+            skipped = _result(self.scenario, Verdict.SKIPPED, self.done, start, reason=self.limit)
+            return replace(skipped, lacks=self.unsupported)
         verdict = Verdict.PASSED if failure is None else Verdict.FAILED
         result = _result(self.scenario, verdict, self.done, start, device=self.device, failure=failure)
         return replace(result, passed_over=self.shared.passed_over)
@@ -216,6 +220,8 @@ class _Replay:
             built.append(system)
             if not isinstance(system, Raised):
                 self.systems.append(system)
+        if self._cannot(built, "while it was built"):
+            return None
         if any(isinstance(one, Raised) for one in built):
             return self._raised(self._first(), "while it was built", built)
         self.device = device_of(self.systems[1])
@@ -273,10 +279,8 @@ class _Replay:
         outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
         if self.agree and isinstance(outcomes[0], Outcome):
             step = self.taken[-1] = replace(step, raises=outcomes[0].error)
-        for one in outcomes:
-            if isinstance(one, Raised) and one.limit:
-                self.limit = f"from step {step.number}, {step.op.verb}, on: {one.limit}"
-                return None
+        if self._cannot(outcomes, f"from step {step.number}, {step.op.verb}, on"):
+            return None
         if any(isinstance(one, Raised) for one in outcomes):
             return self._raised(step, f"in {step.op.verb}", outcomes)
         seen: list[Index | Raised] = [
@@ -299,6 +303,16 @@ class _Replay:
         if self.look is not None:
             self.look(step, comparison.reference.now.observation, comparison.implementation.now.observation)
         return None
+
+    def _cannot(self, answers: Sequence[object], when: str) -> bool:
+        """Whether a device or a system cannot go on; ``limit`` then says so."""
+        for name, one in zip(self.names, answers, strict=False):
+            if isinstance(one, Raised) and one.limit:
+                self.limit = f"{when}: {one.limit}"
+            elif isinstance(one, Raised) and one.unsupported:
+                self.limit = f"{name} lacks {one.unsupported} ({when})"
+                self.unsupported = (one.unsupported,)
+        return bool(self.limit)
 
     def _compare(
         self, step: Step, outcomes: list[Outcome | Raised], seen: list[Index | Raised]
@@ -384,7 +398,9 @@ def _raised_by(error: BaseException) -> Raised:
     if isinstance(error, RemoteError) or (isinstance(error, TimedOut) and error.lines):
         lines = error.lines
     text = str(error) if late or isinstance(error, RemoteError) else traceback.format_exception_only(error)[-1].strip()
-    return Raised(text, lines, str(error) if isinstance(error, DeviceLimit) else "", late)
+    limit = str(error) if isinstance(error, DeviceLimit) else ""
+    unsupported = (str(error) or "something that it does not name") if isinstance(error, Unsupported) else ""
+    return Raised(text, lines, limit, late, unsupported)
 
 
 def _exception_identity(answers: Sequence[object]) -> str:

@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TypeAlias, cast
 
+from kvspec.errors import ErrorKind
 from kvspec.harness.policies import lacking_policies, offer_of
 from kvspec.harness.unobserved import NOTHING, AspectError, checked_aspects
 from kvspec.nearest import did_you_mean, nearest
@@ -93,12 +94,15 @@ def unobserved_by(*factories: Factory) -> frozenset[str]:
 
 
 def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
-    """What a scenario needs and the systems of a factory cannot do: verbs, capabilities, policies, what its ``lacks`` says.
+    """What a scenario needs and the systems of a factory cannot do.
 
-    Raises whatever its ``lacks`` raises, and ``TypeError`` if that says anything but texts.
+    Verbs, required capabilities, kinds of errors, policies, and what its ``lacks`` says. Raises whatever that raises,
+    and ``TypeError`` if it says anything but texts.
     """
     able = capabilities(factory)
     verbs = sorted(f"verb {verb}" for verb in scenario.verbs - able)
+    able_to_raise = getattr(factory, "raises", frozenset(ErrorKind))
+    errors = sorted({f"raises {step.raises.value}" for step in scenario.steps if step.raises not in (None, *able_to_raise)})  # type: ignore[union-attr]
     own = getattr(factory, "lacks", None)
     more = () if own is None else tuple(own(scenario))
     for reason in more:
@@ -108,7 +112,7 @@ def lacking(scenario: Scenario, factory: Factory) -> tuple[str, ...]:
     if scenario.has_keys and not any(reason.startswith(("key of ", "spans of ")) for reason in more):
         wanted.add("keys")  # of an argument that is not taken it was said already
     named = sorted(_capability(name, able - VERBS.keys()) for name in wanted - able)
-    return (*verbs, *named, *lacking_policies(scenario, factory), *more)
+    return (*verbs, *named, *errors, *lacking_policies(scenario, factory), *more)
 
 
 def setup_for(scenario: Scenario, options: Mapping[str, str]) -> Setup:

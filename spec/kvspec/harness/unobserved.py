@@ -33,6 +33,8 @@ def _aspect(title: str, state: str, expectations: str = "") -> Aspect:
 
 ASPECTS: Mapping[str, Aspect] = MappingProxyType(
     {
+        "phase": _aspect("phases of requests", "phase", "phase"),
+        "eligible": _aspect("eligible counts", "eligible", "eligible"),
         "payloads": _aspect("contents of pages", "payload,cached payload", "payload"),
         "order": _aspect("order of device work", "ready,fences,upload,read order,fetch order,stream", "pending done"),
         "tree": _aspect("the prefix tree and pages that only it keeps", "tree,tokens", "tree"),
@@ -44,8 +46,8 @@ ASPECTS: Mapping[str, Aspect] = MappingProxyType(
         "staging": _aspect("staging buffers", "staging", "staging"),
     }
 )
-"""Everything that a system may leave out, by the name that it says. Requests, lengths, indices, levels, eligible counts,
-owners, free slots, rows and published tables are always compared."""
+"""Everything that a system may leave out, by the name that it says. Requests, lengths, indices, levels, owners,
+free slots, rows and published tables are always compared."""
 
 NOTHING: frozenset[str] = frozenset()
 
