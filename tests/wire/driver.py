@@ -59,6 +59,8 @@ def ill(number):
         answer(number, failed="OutOfMemory: 0 of 4 slots", lines=["manager.cc:17 in grow"])
     if MODE == "limit":
         answer(number, limit="no card")
+    if MODE == "unsupported":
+        answer(number, unsupported="more than a block")
     if MODE == "wrong":
         answer(number, wrong="what is a request?")
 

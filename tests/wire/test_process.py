@@ -112,6 +112,11 @@ def test_a_limit_of_the_device_skips(tmp_path: Path) -> None:
     assert (result.verdict, result.reason) == (Verdict.SKIPPED, "from step 0, create, on: no card")
 
 
+def test_what_the_system_finds_out_that_it_cannot_do_skips_and_counts_as_lacking(tmp_path: Path) -> None:
+    result = played("unsupported", tmp_path)
+    assert (result.verdict, result.lacks) == (Verdict.SKIPPED, ("more than a block",))
+
+
 def test_no_answer_in_time_fails_and_ends_the_process(tmp_path: Path) -> None:
     result = played("hangs with a child", tmp_path, 0.5)
     assert result.failure is not None

@@ -12,13 +12,14 @@ from pydantic import ValidationError
 
 from kvspec.adapter import AdapterError, not_taken, observation
 from kvspec.config import group_names
+from kvspec.errors import ErrorKind
 from kvspec.harness.unobserved import AspectError, checked_aspects
 from kvspec.nearest import did_you_mean
 from kvspec.observation import Observation
 from kvspec.ops import VERBS, Operation
 from kvspec.policies import PolicyError, checked_offer
 from kvspec.scenario import Scenario
-from kvspec.system import COMMAND, DeviceLimit, Outcome, RemoteError, Setup
+from kvspec.system import COMMAND, DeviceLimit, Outcome, RemoteError, Setup, Unsupported
 from kvspec.wire import messages as m
 from kvspec.wire import reading
 from kvspec.wire.process import Process
@@ -61,6 +62,7 @@ class Command:
         self.capabilities = frozenset(self.hello.capabilities).union(keys)
         self.unobserved = frozenset(self.hello.unobserved)
         self.policies = self.hello.policies
+        self.raises = frozenset(ErrorKind if self.hello.raises is None else self.hello.raises)
 
     def __call__(self, setup: Setup) -> Remote:
         """Build a system: in a process that waits for one, or in a new one."""
@@ -278,4 +280,6 @@ def _unknown(word: str, known: Any) -> str:
 def _no_limit(found: m.Answer) -> m.Answer:
     if isinstance(found, m.Limit):
         raise DeviceLimit(found.limit)
+    if isinstance(found, m.Unsupported):
+        raise Unsupported(found.unsupported)
     return found

@@ -122,6 +122,8 @@ class HelloAnswer(Answer):
     """What it cannot show, in the words of docs/adapter.md; the rest is compared."""
     policies: Mapping[str, PolicyValue | tuple[PolicyValue, ...]] = {}
     """Where it does otherwise than the rules, and is not wrong: a value, or several, its own first (docs/adapter.md)."""
+    raises: tuple[ErrorKind, ...] | None = None
+    """The kinds of errors that it can tell, null for all: a scenario that means another is skipped."""
     lacks: bool = False
     """Whether it wants to be asked of each scenario what it lacks for it."""
 
@@ -179,6 +181,13 @@ class Limit(Answer):
     """What cannot be done, and what to do."""
 
 
+class Unsupported(Answer):
+    """In the place of an answer: the system cannot do it, and knows that only now. The scenario is skipped."""
+
+    unsupported: str
+    """What cannot be done, in short: it is counted with what the system lacks."""
+
+
 class Failed(Answer):
     """In the place of an answer: the system itself is broken, it let an exception out. The scenario fails."""
 
@@ -208,8 +217,8 @@ ANSWERS: Mapping[str, type[Answer]] = {
 }
 """By the name of a message, its answer."""
 
-Instead: TypeAlias = Wrong | Limit | Failed
-INSTEAD: Mapping[str, type[Instead]] = {"wrong": Wrong, "limit": Limit, "failed": Failed}
+Instead: TypeAlias = Wrong | Limit | Unsupported | Failed
+INSTEAD: Mapping[str, type[Instead]] = {"wrong": Wrong, "limit": Limit, "unsupported": Unsupported, "failed": Failed}
 """What may come in the place of any answer, by the key that tells it."""
 
 Anything: TypeAlias = Message | Answer

@@ -15,7 +15,7 @@ from kvspec.harness.systems import Factory, capabilities, device_of, unobserved_
 from kvspec.ops import VERBS, Operation
 from kvspec.policies import USUAL
 from kvspec.scenario import UNSET, Expect, Position, Scenario, Step
-from kvspec.system import DeviceLimit, Outcome, Setup, System
+from kvspec.system import DeviceLimit, Outcome, Setup, System, Unsupported
 from kvspec.wire import messages as m
 from kvspec.wire.reading import mistakes
 
@@ -50,6 +50,9 @@ class Server:
         except DeviceLimit as limit:
             assert number is not None
             found = m.Limit(id=number, limit=str(limit))
+        except Unsupported as error:
+            assert number is not None
+            found = m.Unsupported(id=number, unsupported=str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # whatever a system lets out is told
@@ -81,6 +84,7 @@ class Server:
         if message.protocol != m.VERSION:
             raise Misunderstood(f"version {message.protocol} of the protocol is not spoken here, version {m.VERSION} is")
         self._greeted = True
+        raises = getattr(self._factory, "raises", None)
         return m.HelloAnswer(
             id=message.id,
             protocol=m.VERSION,
@@ -88,6 +92,7 @@ class Server:
             capabilities=tuple(sorted(capabilities(self._factory))),
             unobserved=tuple(sorted(unobserved_by(self._factory))),
             policies={name: values for name, values in offer_of(self._factory).items() if values != USUAL[name]},
+            raises=None if raises is None else tuple(sorted(raises)),
             lacks=getattr(self._factory, "lacks", None) is not None,
         )
 
