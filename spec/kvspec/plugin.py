@@ -262,5 +262,5 @@ def _in_short(result: Result, system: str, against: str) -> tuple[str, int]:
     first = failure.differences[0]
     expected = "" if first.expected is None else f"expected {first.expected}, "
     one, two = side_names(against, system)
-    values = f"{expected}{one} {first.reference}, {two} {first.implementation}"
+    values = f"{expected}{one} {first.reference}" + ("" if result.alone else f", {two} {first.implementation}")
     return f"step {failure.step}, {failure.verb}: {first.subject}: {values}", failure.position.line

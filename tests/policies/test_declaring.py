@@ -15,7 +15,7 @@ from kvspec.config import ManagerConfig
 from kvspec.harness.difference import Result, Verdict
 from kvspec.harness.policies import own_policies, unusual_policies
 from kvspec.harness.replay import Named, replay
-from kvspec.harness.report import by_policy
+from kvspec.harness.report import by_policy, failure_report, plain, summary
 from kvspec.harness.systems import SystemNotFound, find_system
 from kvspec.language.loader import read_bytes
 from kvspec.policies import (
@@ -104,7 +104,7 @@ def test_the_reference_follows_every_value() -> None:
 def test_a_system_that_follows_its_policy_agrees_and_what_is_expected_for_another_says_nothing() -> None:
     played = result(scenario(), Blocks)
     assert (played.verdict, played.passed_over) == (Verdict.PASSED, 3)
-    assert list(by_policy([played], "kvref")) == [
+    assert list(by_policy([played], "mine", "kvref")) == [
         "3 expectations in 1 scenarios are for other policies: there it was compared with kvref alone"
     ]
     assert result(scenario(), Reference).passed_over == 0
@@ -140,8 +140,12 @@ def test_a_system_without_the_policy_skips_it_and_the_reference_alone_is_held_to
     assert played.reason == "mine lacks policy match: block; kvref alone does what is expected"
     assert played.steps == 3
     wrong = result(scenario("{match: block}"), Silent)
-    assert wrong.verdict is Verdict.FAILED and not wrong.alone
-    assert next(by_policy([played], "kvref")).startswith("1 of the skipped ask for policies")
+    assert wrong.verdict is Verdict.FAILED and wrong.alone
+    assert summary([played]) == "0 passed, 0 failed, 0 skipped, 1 reference only"
+    said = "1 ask for policies that mine does not have: kvref alone was run, and does what they expect"
+    assert next(by_policy([played], "mine", "kvref")) == said
+    assert "mine:" not in (report := plain(failure_report(wrong, ("kvref", "mine"), "kvspec run"))) and "kvref:" in report
+    assert "mine was not run" in report and "kvref alone was checked" in report
 
 
 def test_a_reference_that_cannot_follow_is_a_reason_to_skip() -> None:

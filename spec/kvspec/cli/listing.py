@@ -9,10 +9,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from kvspec.cli.wrapping import print_report
-from kvspec.harness.difference import Result, Verdict
-from kvspec.harness.report import first_difference, path_text, summary
+from kvspec.harness.difference import Result
+from kvspec.harness.report import REFERENCE_ONLY, first_difference, path_text, summary, told
 
-STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
+STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", REFERENCE_ONLY: "cyan"}
+"""By what is told of a result, in the order of columns."""
 NUMBERS = 2 + 2 + 5 + 2 + 7 + 2 + 9
 """The width of a line of the table without the scenario's name."""
 MAX_REPORTS = 10
@@ -39,7 +40,7 @@ def print_results(
     :param quiet: the failures alone.
     """
     if not quiet:
-        shown = [result for result in results if verbose or result.verdict is not Verdict.SKIPPED]
+        shown = [result for result in results if verbose or told(result) != "skipped"]
         for line in (_table(shown, console.width) if verbose else _folders(results)) if shown else ():
             console.print(line, soft_wrap=True)
         if shown:
@@ -111,12 +112,13 @@ def _folders(results: Sequence[Result]) -> Iterator[Text]:
         files = {path_text(result.position.path) for result in inside}
         lines.append((files.pop() if len(files) == 1 else name, inside))  # a single file says more than its folder
     width = max(len(name) for name, _ in lines)
-    shown = [verdict for verdict in Verdict if any(result.verdict is verdict for result in results)]
+    there = {told(result) for result in results}
+    shown = [said for said in STYLES if said in there]
     for name, inside in lines:
-        tally = Counter(result.verdict for result in inside)
+        tally = Counter(told(result) for result in inside)
         line = Text(f"{name:{width}}")
-        for verdict in shown:
-            line.append(f"  {tally[verdict]:4d} {verdict.value}", STYLES[verdict] if tally[verdict] else "dim")
+        for said in shown:
+            line.append(f"  {tally[said]:4d} {said}", STYLES[said] if tally[said] else "dim")
         line.append(f"  {sum(result.seconds for result in inside) * 1000:6.0f} ms", "dim")
         yield line
 
@@ -129,11 +131,11 @@ def _table(results: Sequence[Result], width: int) -> Iterator[Text]:
     names = min(max(len(result.name) for result in results), max(16, width - NUMBERS))
     yield Text(f"  {'scenario':{names}}  steps  result       time", "dim")
     for file, inside in files.items():
-        tally = Counter(result.verdict for result in inside)
+        tally = Counter(told(result) for result in inside)
         head = Text(file, "bold")
-        for verdict in Verdict:
-            if tally[verdict]:
-                head.append(f"  {tally[verdict]} {verdict.value}", STYLES[verdict])
+        for said in STYLES:
+            if tally[said]:
+                head.append(f"  {tally[said]} {said}", STYLES[said])
         yield head
         for result in inside:
             line = Text("  ")
@@ -141,13 +143,13 @@ def _table(results: Sequence[Result], width: int) -> Iterator[Text]:
             name.truncate(names, overflow="ellipsis", pad=True)
             line.append_text(name)
             line.append(f"  {result.steps:5d}  ")
-            line.append(f"{result.verdict.value:7}", STYLES[result.verdict])
+            line.append(f"{told(result):7}", STYLES[told(result)])
             line.append(f"  {result.seconds * 1000:6.0f} ms", "dim")
             yield line
 
 
 def _skips(results: Sequence[Result], verbose: bool) -> Iterator[str]:
-    skipped = [result for result in results if result.verdict is Verdict.SKIPPED]
+    skipped = [result for result in results if told(result) == "skipped"]
     if skipped:
         yield from _limits([result for result in skipped if not result.lacks], verbose)
         yield from _lacks([result for result in skipped if result.lacks], verbose)

@@ -140,6 +140,8 @@ def run(
     if profile is not None and any(result.verdict.value != "passed" for result in results):
         failed = True  # what is skipped is not passed: a profile is for managers that can do all of it
     if all(result.verdict.value == "skipped" for result in results):
+        if any(result.alone for result in results):
+            refuse(f"{system} was not run, which is not a pass: it can do none of the scenarios; {against} alone was checked")
         refuse("nothing was run: every scenario was skipped, which is not a pass")
     raise typer.Exit(1 if failed else 0)
 
@@ -252,12 +254,12 @@ def _show(
             reports[number] = failure_report(result, names, command)
     print_results(console, results, reports, verbose, quiet)
     console.print(counts(results), style="bold red" if reports else "bold green")
-    if not quiet:
+    if not quiet and not all(result.alone for result in results):
         console.print(f"{plan.system} against {plan.against}", style="dim", markup=False)
     policies = unusual_policies(found_system(plan.system))
     if policies:
         console.print(f"policies of {plan.system}: {policies}", style="yellow", markup=False)
-    for line in by_policy(results, plan.against):
+    for line in by_policy(results, plan.system, plan.against):
         console.print(line, style="yellow", markup=False)
     unobserved = unobserved_by(found_system(plan.system), found_system(plan.against))
     if unobserved:

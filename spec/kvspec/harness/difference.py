@@ -113,8 +113,8 @@ class Result:
     ``steps``: those carried out. ``device``: of the system under test. ``reason``: why it was skipped; ``lacks``: the same as
     single things that a system cannot do. ``timeline``: of a failure, where it was asked for, what its page over time is told
     (``kvspec.harness.timeline.page``). ``alone``: it asks for policies that the system under test does not have, and the
-    reference alone was held to what it expects. ``passed_over``: how many of its expectations are for other policies than those
-    of the system, so that the system was compared with the reference alone.
+    reference alone was held to what it expects (skipped where it does that, else failed). ``passed_over``: how many of its
+    expectations are for other policies than those of the system, so that the system was compared with the reference alone.
     """
 
     name: str

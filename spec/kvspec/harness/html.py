@@ -92,7 +92,7 @@ def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mappi
         rules=sum(map(len, sections.values())),
         not_compared=not_compared(unobserved_by(find_system(plan.system), find_system(plan.against))),
         policies=unusual_policies(find_system(plan.system)),
-        by_policy=list(by_policy(results, plan.against)),
+        by_policy=list(by_policy(results, plan.system, plan.against)),
         version=metadata.version("kvspec"),
         when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         path_text=path_text,

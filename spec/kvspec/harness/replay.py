@@ -111,7 +111,7 @@ def _alone(skipped: Result, scenario: Scenario, reference: Named, options: Mappi
     run = _Replay(scenario, reference, reference, options, None, None)
     result = run.through(run.steps, time.perf_counter(), timeout)
     if result.verdict is not Verdict.PASSED:
-        return result
+        return replace(result, alone=result.verdict is Verdict.FAILED)
     reason = f"{skipped.reason}; {reference.name} alone does what is expected"
     return replace(skipped, reason=reason, alone=True, steps=result.steps, seconds=result.seconds)
 

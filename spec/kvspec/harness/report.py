@@ -60,19 +60,25 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
     if result.rules:
         head.append(f"  scenario covers {', '.join(result.rules)}", "dim")
     parts: list[RenderableType] = [head, *_source(failure)]
+    if result.alone:
+        parts.append(Text(f"{names[1]} was not run: it does not have the policies that the scenario asks for", "yellow"))
     shown = failure.differences[:MAX_DIFFERENCES]
     said: set[str] = set()
     for difference in shown:
         # What an expectation says is mostly a difference too: the lines around it are shown once.
         fresh = tuple(line for line in difference.detail if line not in said)
         said.update(difference.detail)
-        parts += _difference(replace(difference, detail=fresh), names, failure.touched, said)
+        parts += _difference(
+            replace(difference, detail=fresh), names[:1] if result.alone else side_names(*names), failure.touched, said
+        )
     parts += [Text(f"  {_short(remark)}", "dim") for remark in failure.remarks if remark not in said]
     if len(failure.differences) > len(shown):
         parts.append(Text(f"  and {len(failure.differences) - len(shown)} more differences at this step", "yellow"))
     gates = ", ".join(f"{gate} (since step {step})" for gate, step in failure.gates.items()) or "none"
     parts.append(Text(f"closed gates: {gates}"))
-    if all(d.expected is not None and d.reference == d.implementation for d in failure.differences):
+    if result.alone:
+        parts.append(Text(f"{names[0]} alone was checked: the scenario may be wrong", "yellow"))
+    elif all(d.expected is not None and d.reference == d.implementation for d in failure.differences):
         parts.append(Text("both systems say the same: the scenario may be wrong", "yellow"))
     rules = sorted({rule for d in failure.differences for rule in d.rules} or result.rules, key=_rule_order)
     if rules:
@@ -119,7 +125,7 @@ def _source(failure: Failure) -> Iterator[RenderableType]:
 
 
 def _difference(
-    difference: Difference, names: tuple[str, str], touched: Mapping[str, int], said: set[str]
+    difference: Difference, names: tuple[str, ...], touched: Mapping[str, int], said: set[str]
 ) -> Iterator[RenderableType]:
     line = Text("  ")
     line.append("expected" if difference.expected is not None else TITLES[difference.kind], "red")
@@ -132,8 +138,7 @@ def _difference(
     rows: list[tuple[str, str]] = []
     if difference.expected is not None:
         rows.append(("expected", difference.expected))
-    one, two = side_names(*names)
-    rows += [(one, difference.reference), (two, difference.implementation)]
+    rows += zip(names, (difference.reference, difference.implementation), strict=False)  # one name: the reference alone
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         yield Text(f"      {name:>{width}}: {_short(value)}")
@@ -170,14 +175,24 @@ def summary(results: Sequence[Result]) -> str:
     """Counts of verdicts in one line."""
     counts: dict[str, int] = {}
     for result in results:
-        counts[result.verdict.value] = counts.get(result.verdict.value, 0) + 1
-    return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in ("passed", "failed", "skipped"))
+        counts[told(result)] = counts.get(told(result), 0) + 1
+    shown = ("passed", "failed", "skipped", *((REFERENCE_ONLY,) if REFERENCE_ONLY in counts else ()))
+    return ", ".join(f"{counts.get(verdict, 0)} {verdict}" for verdict in shown)
 
 
-def by_policy(results: Sequence[Result], against: str) -> Iterator[str]:
+REFERENCE_ONLY = "reference only"
+"""How reports call a scenario that the reference passed and the system was not asked to."""
+
+
+def told(result: Result) -> str:
+    """The verdict for the reader: what the reference alone went through is not called skipped."""
+    return REFERENCE_ONLY if result.alone and result.verdict is Verdict.SKIPPED else result.verdict.value
+
+
+def by_policy(results: Sequence[Result], system: str, against: str) -> Iterator[str]:
     """What was checked otherwise, since a scenario and the system follow different policies. ``against``: the reference."""
-    if alone := sum(result.alone for result in results):
-        yield f"{alone} of the skipped ask for policies that the system does not have: {against} alone does what they expect"
+    if alone := sum(told(result) == REFERENCE_ONLY for result in results):
+        yield f"{alone} ask for policies that {system} does not have: {against} alone was run, and does what they expect"
     if loose := [result for result in results if result.passed_over and result.verdict is Verdict.PASSED]:
         count = sum(result.passed_over for result in loose)
         yield f"{count} expectations in {len(loose)} scenarios are for other policies: there it was compared with {against} alone"
