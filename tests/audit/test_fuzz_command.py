@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from kvspec.cli.main import app
 from kvspec.language import load_file
+from tests.paths import ROOT
 
 
 def fuzz(*args: str) -> Result:
@@ -45,20 +47,21 @@ def test_without_keep_going_the_first_failure_ends_it() -> None:
     assert "kvspec: 1" in result.output
 
 
-def test_stopped_by_the_user_it_says_what_was_under_way_and_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupt() -> None:
-        end = time.monotonic() + 60
-        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setenv("MORTAL_BEGAN", str(tmp_path))
-    threading.Thread(target=interrupt, daemon=True).start()
-    result = fuzz("--seeds", "100", "--first", "7", "--system", "tests.audit.mortal:Hangs")
-    assert result.exit_code == 1
-    assert "stopped early: 0 lifecycles of 60 steps, 0 failed" in result.output
-    assert re.search(r"running: lifecycle 7 at step \d+, resume\n.*mortal.py:\d+ in wait_for_ever", result.output)
-    assert "these were running: 7, 8; run one alone with --first SEED --seeds 1" in result.output
+def test_stopped_by_the_user_it_says_what_was_under_way_and_where(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kvspec", "fuzz", "--jobs", "2", "--seeds", "100", "--first", "7", "--timeout", "0"]
+    environment = os.environ | {"MORTAL_BEGAN": str(tmp_path)}  # of a process of its own: a server of processes keeps the first
+    running = subprocess.Popen(
+        [*command, "--system", "tests.audit.mortal:Hangs"], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    )
+    end = time.monotonic() + 120
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "stopped early: 0 lifecycles of 60 steps, 0 failed" in output
+    assert re.search(r"running: lifecycle 7 at step \d+, resume\n.*mortal.py:\d+ in wait_for_ever", output)
+    assert "these were running: 7, 8; run one alone with --first SEED --seeds 1" in output
 
 
 @pytest.mark.parametrize(("name", "said"), [("Dies", "exit code 3"), ("Crashes", "SIGSEGV")])
