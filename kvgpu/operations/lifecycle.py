@@ -155,7 +155,7 @@ def _resume_private(tx: Transaction, request: Request, decode: bool) -> None:
     """The same with private ownership: sparse pages of the tree are adopted, copied or mapped (R14.4, R14.5)."""
     core, pages = tx.core, tx.core.pages
     wanted = _find(core, request)
-    tx.room.pin(wanted.numbers)
+    tx.room.pin_used(wanted.numbers)
     tx.room.pin(np.array([page for page in wanted.sources.values() if page is not None], dtype=np.int32))
     stay = wanted.history if decode else NONE
     wants = find(tx, request, wanted.numbers, stay)
@@ -313,11 +313,9 @@ def prefetch(core: Core, request: Request, level: int) -> bool:
             pages = core.pages
             wanted = _find(core, request)
             # Nothing of its own moves down, what is left alone included.
-            tx.room.pin(every_page(request))
-            if core.backings is not None:
-                tx.room.pin(core.backings.behind(every_page(request)))
+            tx.room.pin_used(every_page(request))
             stay = wanted.history if request.decoding else NONE
-            wants = find(tx, request, wanted.numbers, stay) if level == Level.GPU else Wants(NONE, NONE, wanted.numbers, NONE)
+            wants = find(tx, request, wanted.numbers, stay) if level == Level.GPU else Wants(NONE, NONE, wanted.numbers)
             rest = wants.plain[~np.isin(wants.plain, stay)]
             up = rest[pages.level[rest] != Level.GPU] if level == Level.GPU else NONE
             below = joined([stay, rest]) if level == Level.HOST else stay if level == Level.GPU else NONE

@@ -31,13 +31,12 @@ class Wants:
     """What there is to do for the pages of a request, by where they are when it is asked.
 
     ``fill``: those whose payload it needs in a copy of its own. ``back``: copies of others, of which backings are to be made.
-    ``plain``: all that have no several places, and backings that it maps. ``own``: its copies.
+    ``plain``: all that have no several places, and backings that it maps. Its copies are in none of these.
     """
 
     fill: Int32
     back: Int32
     plain: Int32
-    own: Int32
 
 
 def find(tx: Transaction, request: Request, numbers: Int32, stay: Int32) -> Wants:
@@ -45,16 +44,15 @@ def find(tx: Transaction, request: Request, numbers: Int32, stay: Int32) -> Want
     core, pages = tx.core, tx.core.pages
     backings = core.backings
     if backings is None:
-        return Wants(NONE, NONE, numbers, NONE)
+        return Wants(NONE, NONE, numbers)
     on_gpu = numbers[backings.is_backing(numbers) & (pages.level[numbers] == Level.GPU)]
     places.adopt(tx, on_gpu.tolist(), request)
     placed = backings.has_places(numbers)
     own = pages.copy_of[numbers] == request.uid
     stays = np.isin(numbers, stay)
-    tx.room.pin(backings.behind(numbers[own]))
     fill = placed & ~own & ~stays
     back = placed & ~own & stays & (pages.copy_of[numbers] != NOBODY)
-    return Wants(numbers[fill], numbers[back], numbers[~fill & ~back & ~own], numbers[own])
+    return Wants(numbers[fill], numbers[back], numbers[~fill & ~back & ~own])
 
 
 def blocks_of(core: Core, numbers: Int32) -> list[tuple[int, int]]:

@@ -55,7 +55,6 @@ def reserve(tx: Transaction, request: Request, wanted: dict[int, int]) -> None:
             tx.begin_slots(pool, slots)
             tx.put_slots(pool, "page", slots, RESERVED)
             tx.put_attribute(held, "slots", np.concatenate([held.slots, slots]))
-            core.reserving_changed += 1
 
 
 def give_back(tx: Transaction, request: Request) -> None:
@@ -69,4 +68,3 @@ def give_back(tx: Transaction, request: Request) -> None:
             tx.vacate(pool, held.slots)
     if request.reserved:
         tx.put_attribute(request, "reserved", {})
-        core.reserving_changed += 1

@@ -69,13 +69,14 @@ class Room:
         every = found if backings is None else [place for page in found for place in backings.places(page)]
         self.pin(np.array(every, dtype=np.int32))
 
-    def pin_shown(self, node: Node) -> None:
-        """The operation is about to use what a block of the tree shows (R14.2), not the copies of others beside it (R14.4)."""
+    def pin_used(self, numbers: Int32) -> None:
+        """The same, with the backings behind those that are copies, but without the copies of others (R14.4)."""
         backings = self._journal.core.backings
-        found = np.array([page for page in node.pages if page != NO_PAGE], dtype=np.int32)
-        if backings is not None:
-            found = np.concatenate([found, backings.behind(found)])
-        self.pin(found)
+        self.pin(numbers if backings is None else np.concatenate([numbers, backings.behind(numbers)]))
+
+    def pin_shown(self, node: Node) -> None:
+        """The operation is about to use what a block of the tree shows (R14.2)."""
+        self.pin_used(np.array([page for page in node.pages if page != NO_PAGE], dtype=np.int32))
 
     def left(self, key: SlotKey) -> int:
         """How many slots of a pool group are free, or will be, and nobody claims."""

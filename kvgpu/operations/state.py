@@ -71,8 +71,7 @@ class Core:
     """The state of a manager. ``pools[level][pool_group]``, ``queues`` likewise. ``by_uid``: requests not closed.
 
     ``pool_group[group, level]``: the pool group that serves a layer group there. ``backings``: with private ownership, the places
-    of pages that have several. ``caches``: of the groups that reserve slots
-    (R15.3). ``reservations``: how many there have been; ``reserving_changed``: how often what is reserved has changed.
+    of pages that have several. ``caches``: of the groups that reserve slots (R15.3). ``reservations``: how many there have been.
     """
 
     layout: Layout
@@ -95,7 +94,6 @@ class Core:
     versions: int = 0
     caches: Mapping[int, GroupCaches] = field(default_factory=dict)
     reservations: int = 0
-    reserving_changed: int = 0
     _poisoned: int = 0
 
     @property

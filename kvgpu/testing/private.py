@@ -163,7 +163,11 @@ PRIVATE: tuple[Break, ...] = (
     ),
     ("R14.4 a rebase spares the copies of others", "R14.4", on(Room.pin_shown, _in_all_places)),
     ("R14.4 a prefetch may evict the backings behind its copies", "R14.4", during(lifecycle.prefetch, Backings.behind, NOTHING)),
-    ("R14.4 a resume may evict the backings behind its copies", "R14.4", during(private_copies.find, Room.pin, instead(None))),
+    (
+        "R14.4 a resume may evict the backings behind its copies",
+        "R14.4",
+        during(lifecycle._resume_private, Room.pin_used, lambda old: lambda self, numbers: self.pin(numbers)),
+    ),
     (
         "R14.5 a backing that is made has the usual priority",
         "R14.5",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvspec.config import Level, ManagerConfig, group_names
+from kvspec.nearest import did_you_mean
 from kvspec.observation import (
     BAD,
     BatchView,
@@ -192,8 +192,7 @@ def _by_group(value: Any, what: str, groups: Sequence[str]) -> Mapping[str, Any]
         return {groups[0]: value}
     for name in value:
         if name not in groups:
-            near = difflib.get_close_matches(name, groups, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, groups)
             raise AdapterError(f"{what}: there is no layer group {name!r}.{hint} There are: {', '.join(groups)}")
     return value
 

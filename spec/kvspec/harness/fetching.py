@@ -19,7 +19,6 @@ from kvspec.observation import BAD, CachedView, CacheView, FetchView, Observatio
 
 FETCHING = frozenset({"fetch", "replay", "open"})
 """The verbs after which something may have been fetched."""
-LEAST = 1
 
 
 def compare_fetching(c: Comparison) -> Iterator[Difference]:
@@ -63,7 +62,7 @@ def _slots(c: Comparison, side: Side) -> Iterator[Difference]:
                 if not 0 <= slot < now.pools[Level.GPU, pool].slots:
                     yield _one_sided(c, side, "reserved", f"a slot reserved for {name}.{group} is out of range", f"slot {slot}")
     for (pool, slot), times in seen.items():
-        if times > LEAST:
+        if times > 1:
             yield _one_sided(c, side, "reserved", f"gpu slot {slot} of {pool} is reserved {times} times", times)
     for name, layers in now.caches.items():
         for layer, view in layers.items():
