@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvgpu.adapter.order import Orders, StepMarks
-from kvgpu.batch.batch import Batch
-from kvgpu.batch.fetch import Fetch
+from kvgpu.batch.fetch import Fetch, FetchingBatch
 from kvgpu.device import api
 from kvgpu.device.api import Access, Device, Memory, Position, Stream
 from kvgpu.errors import InvalidArgument, LogicError
@@ -67,7 +66,7 @@ class Fetcher:
     def replay(self, graph: api.Graph, captured: Sequence[tuple[str, Fetch]], select: Selection, stream: Stream) -> None:
         """Replay a graph that has fetches in it (R15.8)."""
         numbers = [selected(fetch, select) for _, fetch in captured]
-        batches: dict[int, tuple[Batch, list[Fetch]]] = {}
+        batches: dict[int, tuple[FetchingBatch, list[Fetch]]] = {}
         for _, fetch in captured:
             batches.setdefault(id(fetch.batch), (fetch.batch, []))[1].append(fetch)
         with ExitStack() as frames:
@@ -128,7 +127,7 @@ def check_lengths(fetch: Fetch, select: Selection) -> None:
             raise InvalidArgument(f"{len(numbers)} numbers selected for {name!r}: {fetch.layer!r} takes {fetch.selects}")
 
 
-def check_published(batch: Batch, select: Selection) -> None:
+def check_published(batch: FetchingBatch, select: Selection) -> None:
     """R15.4: ``LogicError`` for a request that is in no published row."""
     names = [member.name for member in batch.published_members() if member is not None]
     for name in select:

@@ -5,19 +5,49 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import numpy as np
 
+from kvgpu.batch.tables import Tables
 from kvgpu.device.api import Access, Memory, Stream
 from kvgpu.fetch.kernel import THREADS
 from kvgpu.operations.fetching import Fetches
+from kvgpu.requests.request import Request
+from kvgpu.requests.row_entries import RowEntries
 from kvgpu.runs import Int32
 
-if TYPE_CHECKING:
-    from kvgpu.batch.batch import Batch
-
 _numbers = itertools.count()
+
+
+class FetchingBatch(Protocol):
+    """What a fetch knows of the batch that it is of. A batch implements it."""
+
+    name: str
+    rows: int
+    groups: tuple[int, ...]
+    tables: Tables
+
+    def row_entries(self, row: int) -> RowEntries | None:
+        """What a row shows."""
+        ...
+
+    def run_fetch(self, fetch: Fetch, stream: Stream) -> None:
+        """See ``Fetch.run``."""
+        ...
+
+    def replaying(self, stream: Stream, fetches: Sequence[Fetch]) -> AbstractContextManager[None]:
+        """Frames the replay of a graph with fetches in it."""
+        ...
+
+    def served(self) -> Sequence[Request | None]:
+        """By row, whom a fetch serves."""
+        ...
+
+    def published_members(self) -> Sequence[Request | None]:
+        """Who was in each row when it was last published."""
+        ...
 
 
 class Fetch:
@@ -28,7 +58,7 @@ class Fetch:
     for none; then what came of each number: 1 a hit, 2 a miss, 0 neither. ``nbytes`` of one of these arrays.
     """
 
-    def __init__(self, batch: Batch, fetches: Fetches, layer: str) -> None:
+    def __init__(self, batch: FetchingBatch, fetches: Fetches, layer: str) -> None:
         """Allocate the arrays. ``DeviceError`` if there is not enough memory."""
         self._batch, self._fetches = batch, fetches
         self._tables, self._storage = batch.tables, batch.tables.storage
@@ -47,7 +77,7 @@ class Fetch:
         return self._fetches
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> FetchingBatch:
         """The batch that it fetches for."""
         return self._batch
 
