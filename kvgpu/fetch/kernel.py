@@ -42,6 +42,36 @@ BAD = -1
 Bytes = npt.NDArray[np.uint8]
 
 
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def running_sums(sums: Any, mine: int, threads: int) -> None:
+    """Each of ``sums`` gets the sum up to it. All threads of the block take part, the thread ``mine`` with its own."""
+    cuda.syncthreads()
+    step = 1
+    while step < threads:
+        more = 0
+        if mine >= step:
+            more = sums[mine - step]
+        cuda.syncthreads()
+        sums[mine] += more
+        cuda.syncthreads()
+        step *= 2
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def home_of(one: int, hashed: int) -> int:
+    """Where the search for a number begins in a hash of so many places, a power of two."""
+    return (one * 40503) & (hashed - 1)
+
+
+@cuda.jit(device=True)  # type: ignore[untyped-decorator]
+def first_of(shared_hash: Any, number: Any, one: int, hashed: int) -> int:
+    """The first of the selection that names a number, -1 for none."""
+    where = home_of(one, hashed)
+    while shared_hash[where] != -1 and number[shared_hash[where]] != one:
+        where = (where + 1) & (hashed - 1)
+    return int(shared_hash[where])
+
+
 def source_of(most: int) -> Callable[..., None]:
     """The kernel for rows that select at most so many numbers, a power of two."""
     hashed, threads = 2 * most, THREADS
@@ -102,7 +132,7 @@ def source_of(most: int) -> Callable[..., None]:
         for at in range(mine, selects, threads):
             one = number[at]
             if one >= 0:
-                where = (one * 40503) & (hashed - 1)
+                where = home_of(one, hashed)
                 while True:
                     old = cuda.atomic.cas(shared_hash, where, -1, at)
                     if old == -1:
@@ -123,16 +153,7 @@ def source_of(most: int) -> Callable[..., None]:
                 if cache[marks_at + raw] != mark:
                     flag = 1
             sums[mine] = flag
-            cuda.syncthreads()
-            step = 1
-            while step < threads:
-                more = 0
-                if mine >= step:
-                    more = sums[mine - step]
-                cuda.syncthreads()
-                sums[mine] += more
-                cuda.syncthreads()
-                step *= 2
+            running_sums(sums, mine, threads)
             if flag == 1:
                 rank = free + sums[mine] - 1
                 cache[free_at + of_row[base + HEAD + rank // units] * units + rank % units] = raw
@@ -147,26 +168,13 @@ def source_of(most: int) -> Callable[..., None]:
             raw = 0
             if place < cached:
                 raw = cache[order_at + of_row[base + HEAD + place // units] * units + place % units]
-                one = cache[numbers_at + raw]
-                where = (one * 40503) & (hashed - 1)
-                flag = 1
-                while shared_hash[where] != -1:
-                    if number[shared_hash[where]] == one:
-                        entry[shared_hash[where]] = raw
-                        flag = 0
-                        break
-                    where = (where + 1) & (hashed - 1)
+                first = first_of(shared_hash, number, cache[numbers_at + raw], hashed)
+                if first == -1:
+                    flag = 1
+                else:
+                    entry[first] = raw
             sums[mine] = flag
-            cuda.syncthreads()
-            step = 1
-            while step < threads:
-                more = 0
-                if mine >= step:
-                    more = sums[mine - step]
-                cuda.syncthreads()
-                sums[mine] += more
-                cuda.syncthreads()
-                step *= 2
+            running_sums(sums, mine, threads)
             if flag == 1:
                 rank = others + sums[mine] - 1
                 cache[others_at + of_row[base + HEAD + rank // units] * units + rank % units] = raw
@@ -179,26 +187,13 @@ def source_of(most: int) -> Callable[..., None]:
         for start in range(0, selects, threads):
             at = start + mine
             kind = 0
-            if at < selects and number[at] >= 0:
-                where = (number[at] * 40503) & (hashed - 1)
-                while number[shared_hash[where]] != number[at]:
-                    where = (where + 1) & (hashed - 1)
-                if shared_hash[where] == at:
-                    kind = HIT if entry[at] >= 0 else MISS
+            if at < selects and number[at] >= 0 and first_of(shared_hash, number, number[at], hashed) == at:
+                kind = HIT if entry[at] >= 0 else MISS
             if at < selects:
                 out[found_at + row * selects + at] = kind
             # Hits in the low half of a word, misses in the high one.
             sums[mine] = (1 if kind == HIT else 0) + (65536 if kind == MISS else 0)
-            cuda.syncthreads()
-            step = 1
-            while step < threads:
-                more = 0
-                if mine >= step:
-                    more = sums[mine - step]
-                cuda.syncthreads()
-                sums[mine] += more
-                cuda.syncthreads()
-                step *= 2
+            running_sums(sums, mine, threads)
             if kind == HIT:
                 rank = hits + (sums[mine] & 65535) - 1
                 cache[order_at + of_row[base + HEAD + rank // units] * units + rank % units] = entry[at]
@@ -233,10 +228,7 @@ def source_of(most: int) -> Callable[..., None]:
             if one < 0:
                 out[row * selects + at] = BAD
             else:
-                where = (one * 40503) & (hashed - 1)
-                while number[shared_hash[where]] != one:
-                    where = (where + 1) & (hashed - 1)
-                first = shared_hash[where]
+                first = first_of(shared_hash, number, one, hashed)
                 out[row * selects + at] = entry[first]
                 if first != at:
                     out[found_at + row * selects + at] = out[found_at + row * selects + first]
