@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
 
-from tests.paths import PATHS, ROOT
+from tests.adapter.installed import counts, kvspec_on
 
-RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 THERE = find_spec("sglang") is not None or bool(os.environ.get("KVSPEC_SGLANG"))
 BUGS = ("stale_node", "no_lock_on_match", "newest_first", "leak", "counted_twice", "parent_ignored", "match_renews_nothing")
 pytestmark = pytest.mark.skipif(not THERE, reason="needs SGLang, or its unpacked wheel in KVSPEC_SGLANG")
-
-
-def kvspec(*args: str, bug: str = "") -> tuple[int, str]:
-    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "100", "KVSPEC_SGLANG_BUG": bug}
-    command = [sys.executable, "-c", RUN, *args, "--profile", "prefix", "--system", "tests.stubs.sglang_system:SglangSystem"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
-def counts(said: str) -> tuple[int, int]:
-    found = re.search(r"^(\d+) passed, (\d+) failed", said, re.MULTILINE)
-    assert found is not None, said
-    return int(found[1]), int(found[2])
+kvspec = kvspec_on("tests.stubs.sglang_system:SglangSystem", "KVSPEC_SGLANG_BUG")
 
 
 def test_what_it_can_do_of_its_profile_passes() -> None:

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
 
-from tests.paths import PATHS, ROOT
+from tests.adapter.installed import counts, kvspec_on
 
-RUN = "import sys; from kvspec.cli.main import main; sys.argv[0] = 'kvspec'; main()"
 THERE = find_spec("vllm") is not None or bool(os.environ.get("KVSPEC_VLLM"))
 BUGS = ("stale_hash", "touch", "newest_first", "leak", "head_first", "hash_without_parent")
 pytestmark = pytest.mark.skipif(not THERE, reason="needs vLLM, or the unpacked source distribution of vllm-tpu in KVSPEC_VLLM")
-
-
-def kvspec(*args: str, bug: str = "") -> tuple[int, str]:
-    environment = {**os.environ, "PYTHONPATH": PATHS, "COLUMNS": "100", "KVSPEC_VLLM_BUG": bug}
-    command = [sys.executable, "-c", RUN, *args, "--profile", "prefix", "--system", "tests.stubs.vllm_system:VllmSystem"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
-def counts(said: str) -> tuple[int, int]:
-    found = re.search(r"^(\d+) passed, (\d+) failed", said, re.MULTILINE)
-    assert found is not None, said
-    return int(found[1]), int(found[2])
+kvspec = kvspec_on("tests.stubs.vllm_system:VllmSystem", "KVSPEC_VLLM_BUG")
 
 
 def test_what_it_can_do_of_its_profile_passes() -> None:

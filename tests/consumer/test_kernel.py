@@ -1,15 +1,12 @@
 """The consumer's kernel and its NumPy twin compute the same, up to the order of float32 sums."""
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.serving.consumer_kernels import ATTEND, LANES
-from tests.paths import PATHS
+from tests.simulator import said_on_simulator
 
 CASES = [
     # tokens per block, key dim, value dim, lengths by row
@@ -86,15 +83,7 @@ def compare_all() -> int:
 
 
 def test_kernel_source_equals_twin_and_dense_attention() -> None:
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": PATHS},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(len(CASES))]
+    assert said_on_simulator(__file__) == [str(len(CASES))]
 
 
 def test_history_without_a_page_is_nan() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +13,7 @@ import pytest
 from kvgpu.device.open import open_device, why_no_gpu
 from kvgpu.fetch import kernel as kernels
 from kvgpu.fetch.kernel import FETCH, FETCH_ARRAYS, HEAD, PLANES, SEGMENT_WORDS, THREADS, fetch_twin
-from tests.paths import PATHS
+from tests.simulator import load16, said_on_simulator, store16
 
 Bytes = npt.NDArray[np.uint8]
 SIMULATED_THREADS = 64
@@ -103,22 +100,11 @@ def counting(written: tuple[Bytes, ...]) -> tuple[Bytes, ...]:
     return gpu, state[: len(state) * 3 // PLANES].copy(), result, counters
 
 
-def _load16(source: Any, offset: int) -> tuple[Any, Any]:
-    assert offset % 16 == 0
-    low, high = source[offset : offset + 16].view(np.uint64)
-    return low, high
-
-
-def _store16(target: Any, offset: int, words: tuple[Any, Any]) -> None:
-    assert offset % 16 == 0
-    target[offset : offset + 16].view(np.uint64)[:] = words
-
-
 def compare_all() -> int:
     """Run the kernel's source on numba's CUDA simulator against the twin; how many fetches were equal."""
     from numba import cuda
 
-    kernels.load16, kernels.store16 = _load16, _store16  # the simulator knows no inline PTX
+    kernels.load16, kernels.store16 = load16, store16  # the simulator knows no inline PTX
     kernels.THREADS = SIMULATED_THREADS
     source = cuda.jit(kernels.source_of(64))
     compared = 0
@@ -134,15 +120,7 @@ def compare_all() -> int:
 
 
 def test_kernel_source_equals_twin() -> None:
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": PATHS},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(SIMULATED * CALLS)]
+    assert said_on_simulator(__file__) == [str(SIMULATED * CALLS)]
 
 
 @pytest.mark.cuda

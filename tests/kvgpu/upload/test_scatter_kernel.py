@@ -1,11 +1,7 @@
 """The scatter kernel and its NumPy twin write the same bytes."""
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +12,7 @@ from kvgpu.upload import scatter_kernels as publish_kernels
 from kvgpu.upload.packing.form import CHANGE, MIXED, NARROW_SLOTS, UNIT, PackedForm, padded
 from kvgpu.upload.scatter_kernels import BAD, SCATTER, SCATTER_ARRAYS, scatter_shape
 from kvgpu.upload.table_layout import TableLayout
-from tests.paths import PATHS
+from tests.simulator import load16, said_on_simulator, store16
 
 SIMULATED_THREADS = 32
 """Of a block of threads, where each of them is simulated."""
@@ -90,23 +86,12 @@ def publications() -> Iterator[tuple[str, npt.NDArray[np.uint8], npt.NDArray[np.
         yield f"wide {wide}, share {share}, {layout}, seed {seed}", *a_publication(seed, layout, wide, share)
 
 
-def _load16(source: Any, offset: int) -> tuple[Any, Any]:
-    assert offset % 16 == 0
-    low, high = source[offset : offset + 16].view(np.uint64)
-    return low, high
-
-
-def _store16(target: Any, offset: int, words: tuple[Any, Any]) -> None:
-    assert offset % 16 == 0
-    target[offset : offset + 16].view(np.uint64)[:] = words
-
-
 def compare_all() -> int:
     """Run the kernel's source on numba's CUDA simulator against the twin; how many publications were equal."""
     from numba import cuda
 
     # The simulator knows no inline PTX.
-    publish_kernels.load16, publish_kernels.store16 = _load16, _store16
+    publish_kernels.load16, publish_kernels.store16 = load16, store16
     publish_kernels.THREADS = SIMULATED_THREADS
     source = cuda.jit(SCATTER.cuda_source)
     compared = 0
@@ -121,15 +106,7 @@ def compare_all() -> int:
 
 
 def test_kernel_source_equals_twin() -> None:
-    done = subprocess.run(
-        [sys.executable, __file__],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": PATHS},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(6 * len(cases(1)))]
+    assert said_on_simulator(__file__) == [str(6 * len(cases(1)))]
 
 
 @pytest.mark.cuda
