@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +18,7 @@ from kvspec.cli.fuzzing.record import Record
 from kvspec.cli.fuzzing.telling import report, report_at_once, report_lost, tell_of_workers, tell_under_way
 from kvspec.cli.refusing import found_system, must_be_schedule, must_build, must_differ, refuse
 from kvspec.cli.run import Device
+from kvspec.cli.stopping import terminated_like_ctrl_c
 from kvspec.harness.watch import DEFAULT_SECONDS
 
 if TYPE_CHECKING:
@@ -115,15 +114,12 @@ def fuzz(
     jobs = jobs or (cores if device is Device.SIM else min(cores, GPU_PROCESSES))
     record = None if json is None else Record.opened(json, plan)
     asked = range(first, first + seeds)
-    known = {} if record is None else {seed: result for seed, result in record.results.items() if seed in asked}
-    tally = Tally(done=len(known))
-    if record is not None and known:
-        tally.before = tuple(seed for seed in record.failed() if seed in asked)
-        tally.unfinished.update(record.why if len(known) == len(record.results) else ())
-        console.print(f"{len(known)} lifecycles have gone through before: {json}", style="dim", markup=False, soft_wrap=True)
+    known = {} if record is None else record.results
+    tally = Tally() if record is None else record.tally(asked)
+    if tally.done:
+        console.print(f"{tally.done} lifecycles have gone through before: {json}", style="dim", markup=False, soft_wrap=True)
     columns = (TextColumn("{task.completed} lifecycles"), TextColumn("{task.description}"), TimeElapsedColumn())
     stopped = ""
-    before = signal.signal(signal.SIGTERM, _interrupt)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=None)
 
@@ -135,13 +131,11 @@ def fuzz(
             progress.update(bar, completed=tally.done, description=f"{tally.failed} failed")
 
         try:
-            with _answering(plan, jobs, scheduler) as workers:
+            with terminated_like_ctrl_c(), _answering(plan, jobs, scheduler) as workers:
                 go_through(plan, (seed for seed in asked if seed not in known), workers, seconds, keep_going, tally, tell)
                 tell_of_workers(console, getattr(workers, "died", ()))
         except KeyboardInterrupt:
             stopped = "stopped early: "
-        finally:
-            signal.signal(signal.SIGTERM, before)
     for one in sorted(tally.found.values(), key=lambda found: found.seed):
         report(console, one, plan, output)
     for seed, ended in sorted(tally.lost.items()):
@@ -185,10 +179,6 @@ def _answering(plan: Plan, jobs: int, scheduler: str | None) -> Iterator[Workers
             yield cluster
     except NoCluster as error:
         refuse(f"--scheduler {scheduler}: {error}")
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _allowed(plan: Plan) -> frozenset[str] | None:

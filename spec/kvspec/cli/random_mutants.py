@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from kvspec.cli.refusing import found_system, must_be_writable, refuse
+from kvspec.cli.results_file import NotResults, OfAnotherRun, add_result, read_or_begin
+from kvspec.cli.stopping import terminated_like_ctrl_c
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from rich.console import Console
 
     from kvspec.audit.mutant_drawing import Drawn
@@ -162,25 +160,17 @@ def _read(path: Path, head: dict[str, Any], again: bool, drawn: Sequence[Drawn])
     from kvspec.audit.random_mutants import Outcome, Report
 
     must_be_writable("--json", path)
-    if not path.exists() or not path.stat().st_size:
-        path.write_text(json.dumps(head) + "\n", encoding="utf-8")
-        return []
     found: dict[int, Report] = {}
+
+    def take(values: Any) -> None:
+        found[values["index"]] = Report(**{**values, "outcome": Outcome(values["outcome"])})
+
     try:
-        text = path.read_text(encoding="utf-8")
-        lines = text.splitlines()
-        first = json.loads(lines[0])
-        for line in lines[1:]:
-            if line.endswith("}"):  # one may have been cut off
-                values = json.loads(line)
-                found[values["index"]] = Report(**{**values, "outcome": Outcome(values["outcome"])})
-    except (ValueError, TypeError, KeyError):
+        read_or_begin(path, head, take)
+    except NotResults:
         refuse(f"--json {path}: is not a file of results: name another one")
-    if first != head:
+    except OfAnotherRun:
         refuse(f"--json {path}: has results of another package, seed or source: name another file")
-    if not text.endswith("\n"):
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n")
     wanted = {one.index for one in drawn}
     kept = [report for report in found.values() if report.index in wanted]
     return [report for report in kept if report.outcome.killed or not again]
@@ -194,10 +184,12 @@ def _run(campaign: Campaign, path: Path | None, head: dict[str, Any], console: C
 
     reports: list[Report] = []
     stopped = ""
-    before = signal.signal(signal.SIGTERM, _interrupt)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        with (
+            terminated_like_ctrl_c(),
+            Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+        ):
             bar = progress.add_task("measuring", total=len(campaign.drawn))
             for said in run_campaign(campaign):
                 if isinstance(said, Baseline):
@@ -208,19 +200,12 @@ def _run(campaign: Campaign, path: Path | None, head: dict[str, Any], console: C
                 reports.append(said)
                 progress.update(bar, advance=1)
                 if path is not None:
-                    with path.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(asdict(said)) + "\n")
+                    add_result(path, asdict(said))
     except KeyboardInterrupt:
         stopped = "stopped early"
     except ServerEnded as error:
         stopped = str(error)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return reports, stopped
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _must_be_green(baseline: Baseline) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvspec.cli.fuzzing.plan import Plan
+from kvspec.cli.fuzzing.plan import Plan, Tally
 from kvspec.cli.refusing import must_be_writable, refuse
+from kvspec.cli.results_file import NotResults, OfAnotherRun, add_result, read_or_begin
 
 if TYPE_CHECKING:
     from kvspec.audit.lifecycles import LifecycleResult
@@ -21,11 +21,10 @@ PASSED, UNFINISHED, FAILED, LOST = "passed", "not finished", "failed", "no answe
 
 @dataclass(slots=True)
 class Record:
-    """A file of results. ``results``: those that it had when it was opened, by seed. ``why``: of the unfinished, and how many."""
+    """A file of results. ``results``: those that it had when it was opened, by seed, each with why if it was not finished."""
 
     path: Path
-    results: dict[int, str] = field(default_factory=dict)
-    why: Counter[str] = field(default_factory=Counter)
+    results: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def opened(cls, path: Path, plan: Plan) -> Record:
@@ -34,35 +33,27 @@ class Record:
 
         must_be_writable("--json", path)
         head = {**asdict(plan), "sources": digest((plan.system, plan.against))}
-        if not path.exists() or not path.stat().st_size:
-            path.write_text(json.dumps(head) + "\n", encoding="utf-8")
-            return cls(path)
         record = cls(path)
         try:
-            text = path.read_text(encoding="utf-8")
-            first, *lines = text.splitlines()
-            known = json.loads(first)
-            for line in lines:
-                if line.endswith("}"):  # the last may have been cut off
-                    record._take(json.loads(line))
-        except (ValueError, TypeError, KeyError):
+            read_or_begin(path, head, record._take)
+        except NotResults:
             refuse(f"--json {path}: is not a file of results of kvspec fuzz: name another one")
-        if known != head:
-            others = [name for name in head if not isinstance(known, Mapping) or known.get(name) != head[name]]
+        except OfAnotherRun as error:
+            others = [name for name in head if not isinstance(error.known, Mapping) or error.known.get(name) != head[name]]
             refuse(f"--json {path}: has results of a run with other {', '.join(others)}: name another file")
-        if not text.endswith("\n"):
-            with path.open("a", encoding="utf-8") as file:
-                file.write("\n")
         return record
 
     def _take(self, values: Any) -> None:
-        self.results[int(values["seed"])] = str(values["result"])
-        if values["result"] == UNFINISHED:
-            self.why[str(values["why"])] += 1
+        self.results[int(values["seed"])] = str(values["result"]), str(values.get("why", ""))
 
-    def failed(self) -> tuple[int, ...]:
-        """The seeds of earlier runs that failed or had no answer."""
-        return tuple(sorted(seed for seed, result in self.results.items() if result in (FAILED, LOST)))
+    def tally(self, seeds: Container[int]) -> Tally:
+        """What came out of these seeds before."""
+        known = {seed: result for seed, result in sorted(self.results.items()) if seed in seeds}
+        return Tally(
+            done=len(known),
+            unfinished=Counter(why for result, why in known.values() if result == UNFINISHED),
+            before=tuple(seed for seed, (result, _) in known.items() if result in (FAILED, LOST)),
+        )
 
     def add(self, seed: int, answer: LifecycleResult | Ended) -> None:
         """Write down what came of a lifecycle."""
@@ -79,5 +70,4 @@ class Record:
             values |= {"result": UNFINISHED, "why": answer.unfinished}
         else:
             values |= {"result": PASSED}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        add_result(self.path, values)
