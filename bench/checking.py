@@ -172,7 +172,9 @@ def warm() -> None:
 
 def _in(folder: Path, what: Sequence[str]) -> dict[str, float]:
     """The figures of the checkout in a folder, measured by this file in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder / "spec"), str(folder)])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(folder / "spec"), str(folder), os.environ.get("PYTHONPATH", "")])
+    }
     command = [sys.executable, str(Path(__file__).resolve()), "--json", *what]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:

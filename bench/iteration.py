@@ -128,7 +128,9 @@ Measured = dict[str, tuple[float, float]]
 
 def _in(folder: Path, kind: str, shape: str, repeats: int) -> Measured:
     """The figures of the checkout in a folder, measured by this file in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder / "spec"), str(folder)])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(folder / "spec"), str(folder), os.environ.get("PYTHONPATH", "")])
+    }
     command = [sys.executable, str(Path(__file__).resolve()), "--device", kind, "--repeats", str(repeats), "--one", shape]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
