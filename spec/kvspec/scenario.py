@@ -184,6 +184,10 @@ class Position:
 class Unset:
     """What a step leaves out: not the same as ``null``."""
 
+    def __reduce__(self) -> str:
+        """There is one, in every process."""
+        return "UNSET"
+
 
 UNSET = Unset()
 

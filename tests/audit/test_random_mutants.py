@@ -307,7 +307,7 @@ def test_what_was_not_tried_in_time_is_said(shelf: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--random", "3", "--all"], "--only, --fences, --guards, --all and --write are for named breaks"),
+        (["--random", "3", "--all"], "--only, --fences, --guards, --all, --write and --device are for named breaks"),
         (["--pick", "3"], "are for breaks drawn at random: expected --random N"),
         (["--random", "3", "--pick", "x"], "--pick x: expected numbers and ranges, such as 3,10-19"),
         (["--random", "3", "--pick", "7"], "--pick 7: none of these is among the 3 that are drawn: 0 to 2"),

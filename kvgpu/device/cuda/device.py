@@ -280,10 +280,13 @@ class CudaDevice:
             )
 
     def position(self, of: Stream | Event) -> Position:
-        """See ``Device.position``. Gates from the host's record; no clock."""
+        """See ``Device.position``. No clock. An event that has passed on the GPU has no gates, whatever the host's record."""
         if not isinstance(of, CudaStream | CudaEvent):
             raise foreign(of, "cuda", "stream")
-        return Position(frozenset(gate.label for gate in still_closed(of.gates)), None)
+        gates = still_closed(of.gates)
+        if gates and isinstance(of, CudaEvent) and of.done():
+            gates = frozenset()
+        return Position(frozenset(gate.label for gate in gates), None)
 
     def submitted(self, stream: Stream) -> int:
         """See ``Device.submitted``."""

@@ -7,25 +7,28 @@ reference at hand, or by what is pending or done, or by an edge that the referen
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from kvspec.audit.packed import packed, unpacked
 from kvspec.harness.difference import Failure, Kind, Verdict
 from kvspec.harness.policies import settled
 from kvspec.harness.replay import Named, Raised, guarded, replay
 from kvspec.harness.systems import Factory, find_system, lacking, setup_for
-from kvspec.language import load_file
+from kvspec.harness.workers import Ended
 from kvspec.scenario import Scenario
 from kvspec.system import System
+
+if TYPE_CHECKING:
+    from kvspec.cluster.cluster import Cluster
+    from kvspec.harness.workers import Workers
 
 ENTRY_POINTS = "kvspec.mutants"
 """The entry-point group in which breaks are announced."""
@@ -100,12 +103,11 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class MutantPlan:
-    """How to look for kills: names of the systems, options of both, the memory limit of a file; ``every``: all kills."""
+    """How to look for kills: names of the systems, options of both; ``every``: all kills."""
 
     system: str
     against: str
     options: Mapping[str, str] = field(default_factory=dict)
-    max_pool_bytes: int = 1 << 30
     every: bool = False
 
 
@@ -244,34 +246,22 @@ def _kill(scenario: Scenario, step: int, verb: str, how: How, text: str) -> Kill
     return Kill(scenario.position.path, scenario.index, scenario.name, step, verb, how, text)
 
 
-def try_mutants(plan: MutantPlan, mutants: Sequence[Mutant], scenarios: Sequence[Scenario], jobs: int) -> Iterator[MutantResult]:
-    """Every break in turn, in the order in which they finish.
+def try_mutants(
+    plan: MutantPlan, mutants: Sequence[Mutant], scenarios: Sequence[Scenario], workers: Workers | Cluster
+) -> Iterator[MutantResult | tuple[str, Ended]]:
+    """Every break in turn, in the order in which they finish; with its name, one whose process ended.
 
     :raises SystemNotFound: a system of the plan is not there.
     """
-    if jobs <= 1:
-        for mutant in mutants:
-            yield try_mutant(mutant, scenarios, plan)
-        return
-    numbered = tuple((scenario.position.path, scenario.index) for scenario in scenarios)
-    context = multiprocessing.get_context("forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=context, initializer=_prepare, initargs=(plan, numbered)) as pool:
-        futures = [pool.submit(_one, plan, mutant.name) for mutant in mutants]
-        for future in as_completed(futures):
-            yield future.result()
+    data = packed(scenarios)
+    for mutant in mutants:
+        workers.ask(mutant.name, _one, plan, mutant.name, data)
+    for name, answer in workers.answers():
+        yield (str(name), answer) if isinstance(answer, Ended) else answer
 
 
-_scenarios: list[Scenario] = []
-"""Those of a worker process."""
-
-
-def _prepare(plan: MutantPlan, numbered: Sequence[tuple[Path, int]]) -> None:
-    files = {path: load_file(path, max_pool_bytes=plan.max_pool_bytes) for path in dict.fromkeys(path for path, _ in numbered)}
-    _scenarios[:] = [files[path][index] for path, index in numbered]
-
-
-def _one(plan: MutantPlan, name: str) -> MutantResult:
-    return try_mutant(_by_name(plan.system)[name], _scenarios, plan)
+def _one(plan: MutantPlan, name: str, data: bytes) -> MutantResult:
+    return try_mutant(_by_name(plan.system)[name], unpacked(data), plan)
 
 
 @lru_cache(maxsize=2)

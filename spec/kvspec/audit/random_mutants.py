@@ -1,29 +1,34 @@
 """A campaign of breaks drawn at random: each is tried in a process of its own, until something notices it.
 
 One server process measures once which lines every case executes; only those that execute the changed statement can notice the
-change, and short ones are tried first. It forks a process for each break.
+change, and short ones are tried first. It forks a process for each break, or the workers of a cluster do.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import multiprocessing
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvspec.audit.cases import IMPORT, Case, Measured, Setting, measure, try_changed
 from kvspec.audit.changes import before_and_after, changed
 from kvspec.audit.executed import Lines, reaches
 from kvspec.audit.forks import Begin, Ended, in_forks
 from kvspec.audit.mutant_drawing import Drawn, Known, Source
+from kvspec.audit.packed import packed, unpacked
 from kvspec.language import load_file
 from kvspec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from kvspec.cluster.cluster import Cluster
 
 CHUNKS = 4
 """Cases are measured in so many portions for each process."""
@@ -97,15 +102,29 @@ class ServerEnded(RuntimeError):
     """The process that forks the others ended before the campaign did; ``str()`` of it says what it said last."""
 
 
-def run_campaign(campaign: Campaign) -> Iterator[Baseline | Report]:
+def run_campaign(campaign: Campaign, cluster: Cluster | None = None) -> Iterator[Baseline | Report]:
     """The baseline, then the breaks as they finish. After a red baseline, and ``seconds`` after the start, nothing is begun.
 
+    :param cluster: who tries them; processes of this machine if left out. What is measured before is measured here.
     :raises ServerEnded: nothing more can come.
     """
+    start = time.monotonic()
+    said = _server(campaign, cluster is not None)
+    for one in said:
+        if isinstance(one, _Try):
+            assert cluster is not None
+            end = None if campaign.seconds is None else start + campaign.seconds
+            yield from _on_cluster(campaign, itertools.chain([one], said), cluster, end)
+            return
+        yield one
+
+
+def _server(campaign: Campaign, elsewhere: bool) -> Iterator[Any]:
+    """What a process of its own says: the baseline, then what came of each break; for ``elsewhere``, what to try of each."""
     # A process that nothing has been imported in, with no threads: forks of this one might have both.
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    server = context.Process(target=_serve, args=(campaign, there))
+    server = context.Process(target=_serve, args=(campaign, elsewhere, there))
     server.start()
     there.close()
     try:
@@ -126,13 +145,13 @@ def run_campaign(campaign: Campaign) -> Iterator[Baseline | Report]:
         server.join()
 
 
-def _serve(campaign: Campaign, connection: Connection) -> None:
+def _serve(campaign: Campaign, elsewhere: bool, connection: Connection) -> None:
     import signal
 
     # Then the processes that are under way are ended, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for said in _campaign(campaign):
+        for said in _campaign(campaign, elsewhere):
             connection.send(said)
         connection.send(None)
     except (KeyboardInterrupt, BrokenPipeError):
@@ -143,7 +162,7 @@ def _serve(campaign: Campaign, connection: Connection) -> None:
         connection.send(ServerEnded(f"{type(error).__name__}: {error}"))
 
 
-def _campaign(campaign: Campaign) -> Iterator[Baseline | Report]:
+def _campaign(campaign: Campaign, elsewhere: bool) -> Iterator[Baseline | Report | _Try]:
     start = time.monotonic()
     end = None if campaign.seconds is None else start + campaign.seconds
     scenarios = _loaded(campaign)
@@ -156,6 +175,10 @@ def _campaign(campaign: Campaign) -> Iterator[Baseline | Report]:
     if red:
         return
     tries = (_Try(drawn, *_chosen(drawn, imported, measured)) for drawn in campaign.drawn)
+    if elsewhere:
+        # What a case executes is large, and of no use there.
+        yield from (replace(one, cases=[replace(case, lines={}) for case in one.cases]) for one in tries)
+        return
     begun: dict[int, float] = {}
     work = partial(_tried, campaign, scenarios)
     for task, came in in_forks(_timed(tries, begun), work, campaign.jobs, end):
@@ -175,20 +198,61 @@ def _timed(tries: Iterator[_Try], begun: dict[int, float]) -> Iterator[_Try]:
         yield one
 
 
+def _on_cluster(campaign: Campaign, tries: Iterator[_Try], cluster: Cluster, end: float | None) -> Iterator[Report]:
+    """What came of each break, as the ranges come. One whose worker's process ended has no report: it is not tried."""
+    data = packed(_loaded(campaign))
+    asked: dict[int, _Try] = {}
+
+    def more() -> None:
+        if end is not None and time.monotonic() > end:
+            return
+        for one in itertools.islice(tries, max(0, cluster.ahead - cluster.unanswered)):
+            asked[one.drawn.index] = one
+            source = campaign.sources[one.drawn.change.file].text
+            cluster.ask(one.drawn.index, try_one, one, changed(source, one.drawn.change), campaign.setting, data)
+
+    more()
+    for index, answer in cluster.answers():
+        if isinstance(answer, tuple):
+            assert isinstance(index, int)
+            yield _report(campaign, asked[index], *answer)
+        more()
+
+
+def try_one(task: _Try, source: bytes, setting: Setting, data: bytes) -> tuple[Any, float]:
+    """Asked of a worker: what came of a break, and after how many seconds.
+
+    :param source: the changed file, and ``data``: the scenarios, packed.
+    """
+    start = time.monotonic()
+    scenarios = unpacked(data)
+    _import_libraries(setting)
+
+    def work(task: _Try, begin: Begin) -> Any:
+        return try_changed(task.drawn.change.file, source, task.cases, scenarios, setting, begin)
+
+    [(_, came)] = in_forks([task], work, 1)
+    return came, time.monotonic() - start
+
+
 def _loaded(campaign: Campaign) -> list[Scenario]:
     paths = dict.fromkeys(path for path, _ in campaign.scenarios)
     files = {path: load_file(path, max_pool_bytes=campaign.max_pool_bytes) for path in paths}
     return [files[path][index] for path, index in campaign.scenarios]
 
 
-def _warm(campaign: Campaign) -> None:
+def _import_libraries(setting: Setting) -> None:
     """Import what forks need besides the package, which they forget: the libraries below it stay."""
     from kvspec.harness.systems import find_system
 
-    for name in (campaign.setting.system, campaign.setting.against):
+    for name in (setting.system, setting.against):
         find_system(name)
-    if campaign.setting.lifecycles:
+    if setting.lifecycles:
         importlib.import_module("kvspec.audit.lifecycles")
+
+
+def _warm(campaign: Campaign) -> None:
+    _import_libraries(campaign.setting)
     if campaign.tests:
         importlib.import_module("pytest")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvspec.errors import ErrorKind
 from kvspec.harness.compare import Comparison, Shared
@@ -18,10 +18,14 @@ from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index
 from kvspec.harness.outcomes import compare_outcomes
 from kvspec.harness.side import Side
-from kvspec.harness.systems import Factory, lacking, setup_for
+from kvspec.harness.systems import Factory, find_system, lacking, setup_for
 from kvspec.observation import PageStatus, Phase, RequestStatus
 from kvspec.refs import RefError, entry, group_shapes
 from kvspec.scenario import UNSET, ClearedExpect, Expect, LevelExpect, Position, RemovedExpect, Scenario, Step, StoredExpect
+
+if TYPE_CHECKING:
+    from kvspec.cluster.cluster import Cluster
+    from kvspec.harness.workers import Ended, Workers
 
 LEVELS = ("gpu", "host", "disk", "-")
 OTHER_FRESHNESS = {"same": "newer", "newer": "same"}
@@ -59,6 +63,25 @@ class Audited:
     changes: int = 0
     survivors: tuple[Survivor, ...] = ()
     wrong: str = ""
+
+
+def audit_each(
+    scenarios: Sequence[Scenario], reference: str, workers: Workers | Cluster | None
+) -> Iterator[tuple[int, Audited | Ended]]:
+    """What came of each scenario, with its number, as they come. ``reference``: a name. Without workers, in this process."""
+    if workers is None:
+        for number, scenario in enumerate(scenarios):
+            yield number, _audit_one(scenario, reference)
+        return
+    for number, scenario in enumerate(scenarios):
+        workers.ask(number, _audit_one, scenario, reference)
+    for key, answer in workers.answers():
+        assert isinstance(key, int)
+        yield key, answer
+
+
+def _audit_one(scenario: Scenario, reference: str) -> Audited:
+    return audit(scenario, find_system(reference))
 
 
 def audit(scenario: Scenario, reference: Factory, options: Mapping[str, str] | None = None) -> Audited:

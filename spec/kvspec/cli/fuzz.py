@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvspec.cli.answering import Scheduler, answering, tell_of_workers
 from kvspec.cli.fuzzing.going import go_through
 from kvspec.cli.fuzzing.plan import ANY, BIG, SMALL, Plan, Tally
 from kvspec.cli.fuzzing.record import Record
-from kvspec.cli.fuzzing.telling import report, report_at_once, report_lost, tell_of_workers, tell_under_way
+from kvspec.cli.fuzzing.telling import report, report_at_once, report_lost, tell_under_way
 from kvspec.cli.refusing import found_system, must_be_schedule, must_build, must_differ, refuse
 from kvspec.cli.run import Device
 from kvspec.cli.stopping import terminated_like_ctrl_c
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from kvspec.audit.able import Able
     from kvspec.audit.fitting import Range
     from kvspec.audit.lifecycles import LifecycleResult
-    from kvspec.cluster.cluster import Cluster
-    from kvspec.harness.workers import Ended, Workers
+    from kvspec.harness.workers import Ended
 
 GPU_PROCESSES = 12
 """So many processes at most may share a GPU, unless more are asked for: each takes hardware queues of it, and these are few."""
@@ -72,13 +70,7 @@ def fuzz(
         Path | None,
         typer.Option(help="Add a line of JSON for each lifecycle to this file, and skip those that it has already."),
     ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Have the workers of a Dask cluster go through them: tcp://HOST:PORT, or local for one on this machine.",
-        ),
-    ] = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Run random lifecycles through both systems. Whatever differs is shrunk to a short scenario."""
     from rich.console import Console
@@ -131,9 +123,9 @@ def fuzz(
             progress.update(bar, completed=tally.done, description=f"{tally.failed} failed")
 
         try:
-            with terminated_like_ctrl_c(), _answering(plan, jobs, scheduler) as workers:
+            with terminated_like_ctrl_c(), answering(MODULE, (system, against), jobs, scheduler) as workers:
                 go_through(plan, (seed for seed in asked if seed not in known), workers, seconds, keep_going, tally, tell)
-                tell_of_workers(console, getattr(workers, "died", ()))
+                tell_of_workers(console, workers)
         except KeyboardInterrupt:
             stopped = "stopped early: "
     for one in sorted(tally.found.values(), key=lambda found: found.seed):
@@ -158,27 +150,6 @@ def fuzz(
         raise typer.Exit(1)
     if tally.done == tally.unfinished.total():
         refuse("no lifecycle was finished, which is not a pass")
-
-
-@contextlib.contextmanager
-def _answering(plan: Plan, jobs: int, scheduler: str | None) -> Iterator[Workers | Cluster]:
-    """Whoever goes through the lifecycles: processes of this machine, or the workers of a cluster."""
-    systems = (plan.system, plan.against)
-    if scheduler is None:
-        from kvspec.harness.runner import process_context
-        from kvspec.harness.workers import Workers
-
-        with Workers(jobs, process_context(MODULE, *systems)) as workers:
-            yield workers
-        return
-    from kvspec.cluster.cluster import Cluster
-    from kvspec.cluster.connect import NoCluster, connected
-
-    try:
-        with connected(scheduler, systems, jobs) as client, Cluster(client, MODULE, systems) as cluster:
-            yield cluster
-    except NoCluster as error:
-        refuse(f"--scheduler {scheduler}: {error}")
 
 
 def _allowed(plan: Plan) -> frozenset[str] | None:

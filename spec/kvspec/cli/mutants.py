@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvspec.cli.answering import Scheduler, answering, tell_of_workers
 from kvspec.cli.choosing import chosen_scenarios
 from kvspec.cli.refusing import must_be_writable, refuse
+from kvspec.cli.run import Device
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kvspec.audit.mutants import Kill, Mutant, MutantResult
+    from kvspec.audit.mutants import Kill, Mutant, MutantPlan, MutantResult
+    from kvspec.harness.workers import Ended
     from kvspec.scenario import Scenario
 
+MODULE = "kvspec.audit.mutants"
 OPTIONS = {"device": "sim"}
 """Breaks are looked for with the default schedule on the simulated device, checks and poison being on."""
 
@@ -63,6 +67,11 @@ def mutants(
         typer.Option(help="With --random: add a line of JSON for each change to this file, and skip those that it has already."),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="With --json: try again what survived.")] = False,
+    device: Annotated[
+        Device,
+        typer.Option(help="For named breaks: the device. On a GPU nothing checks the order but gates and what they hold up."),
+    ] = Device.SIM,
+    scheduler: Scheduler = None,
 ) -> None:
     """Break the system on purpose, in every named way or in random ones, and see whether scenarios notice.
 
@@ -73,9 +82,11 @@ def mutants(
     if random is not None:
         from kvspec.cli.random_mutants import Asked, random_mutants
 
-        if only or fences or guards or every or write:
-            refuse("--only, --fences, --guards, --all and --write are for named breaks: leave them out with --random")
-        asked = Asked(package, random, seed, system, against, lifecycles, tests or [], pick, seconds, json, again, jobs)
+        if only or fences or guards or every or write or device is not Device.SIM:
+            refuse("--only, --fences, --guards, --all, --write and --device are for named breaks: leave them out with --random")
+        asked = Asked(
+            package, random, seed, system, against, lifecycles, tests or [], pick, seconds, json, again, jobs, scheduler
+        )
         random_mutants(asked, chosen_scenarios(paths, expression, max_pool_bytes), max_pool_bytes)
     if tests or pick or seconds is not None or json or again or lifecycles:
         refuse("--lifecycles, --tests, --pick, --seconds, --json and --again are for breaks drawn at random: expected --random N")
@@ -96,16 +107,26 @@ def mutants(
     if not console.is_terminal:
         console.width = max(console.width, 200)  # a log has no edge
     start = time.perf_counter()
-    plan = MutantPlan(system, against, OPTIONS, max_pool_bytes, every)
+    plan = MutantPlan(system, against, {**OPTIONS, "device": device.value}, every)
     processes = jobs if jobs is not None else min(os.cpu_count() or 1, len(chosen))
+    by_name: dict[str, MutantResult] = {}
+    ended: list[tuple[str, Ended]] = []
     try:
-        _green(plan.system, against, scenarios)
-        by_name = {result.mutant: result for result in try_mutants(plan, chosen, scenarios, processes)}
+        _green(plan, scenarios, processes)
+        with answering(MODULE, (system, against), processes, scheduler, 4) as workers:
+            for came in try_mutants(plan, chosen, scenarios, workers):
+                if isinstance(came, tuple):
+                    ended.append(came)
+                else:
+                    by_name[came.mutant] = came
+            tell_of_workers(console, workers)
     except SystemNotFound as error:
         refuse(str(error))
-    results = [by_name[mutant.name] for mutant in chosen]
+    results = [by_name[mutant.name] for mutant in chosen if mutant.name in by_name]
     _table(console, results, every)
     survivors = [result for result in results if not result.killed]
+    for name, why in ended:
+        console.print(f"not tried: {name}: its process ended: {why.why}", style="red", markup=False, soft_wrap=True)
     for result in survivors:
         console.print(f"survives: {result.mutant}: {_why(result)}", style="red", markup=False, soft_wrap=True)
     if write is not None:
@@ -113,9 +134,9 @@ def mutants(
     ways = Counter(last_kill(result).how.value for result in results if result.killed)
     said = ", ".join(f"{count} by {how}" for how, count in ways.most_common()) or "none"
     console.print(
-        f"{len(results) - len(survivors)} of {len(results)} breaks noticed: {said} ({time.perf_counter() - start:.0f} s)"
+        f"{len(results) - len(survivors)} of {len(chosen)} breaks noticed: {said} ({time.perf_counter() - start:.0f} s)"
     )
-    raise typer.Exit(1 if survivors else 0)
+    raise typer.Exit(1 if survivors or ended else 0)
 
 
 def _chosen(known: Sequence[Mutant], only: Sequence[str], fences: bool, guards: bool) -> list[Mutant]:
@@ -129,13 +150,13 @@ def _chosen(known: Sequence[Mutant], only: Sequence[str], fences: bool, guards: 
     return chosen
 
 
-def _green(system: str, against: str, scenarios: Sequence[Scenario]) -> None:
+def _green(plan: MutantPlan, scenarios: Sequence[Scenario], jobs: int) -> None:
     """Leave if a scenario fails while nothing is broken: it would seem to notice everything."""
     from kvspec.harness.difference import Verdict
     from kvspec.harness.runner import Plan, default_jobs, run_all
 
-    plan = Plan(system, against, OPTIONS)
-    results = [result for _, result in run_all(plan, scenarios, default_jobs(len(scenarios), "sim"))]
+    whole = Plan(plan.system, plan.against, dict(plan.options))
+    results = [result for _, result in run_all(whole, scenarios, min(jobs, default_jobs(len(scenarios), plan.options["device"])))]
     red = [result.name for result in results if result.verdict is Verdict.FAILED]
     if red:
         refuse(f"{len(red)} scenarios fail with nothing broken, the first is {red[0]!r}: kvspec run shows why")

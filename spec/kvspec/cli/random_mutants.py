@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from kvspec.cli.answering import on_cluster, tell_of_workers
 from kvspec.cli.refusing import found_system, must_be_writable, refuse
 from kvspec.cli.results_file import NotResults, OfAnotherRun, add_result, read_or_begin
 from kvspec.cli.stopping import terminated_like_ctrl_c
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from kvspec.audit.mutant_drawing import Drawn
     from kvspec.audit.random_mutants import Baseline, Campaign, Report
+    from kvspec.cluster.cluster import Cluster
     from kvspec.scenario import Scenario
 
 HARNESS = "kvspec.harness"
@@ -33,6 +36,8 @@ HARNESS_TESTS = (
 )
 """What the harness is held against besides the scenarios: what must fail must still fail."""
 OPTIONS = {"device": "sim"}
+LOCAL = "local"
+"""The scheduler whose workers are on this machine."""
 FILE = "breaks drawn at random"
 """What the first line of a file of results says that it is."""
 
@@ -53,6 +58,7 @@ class Asked:
     file: Path | None
     again: bool
     jobs: int | None
+    scheduler: str | None
 
 
 def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: int) -> NoReturn:
@@ -70,6 +76,8 @@ def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: 
     if asked.again and asked.file is None:
         refuse("--again tries what survived in the file of --json again: add --json FILE")
     package = PACKAGES.get(asked.package, asked.package)
+    if asked.scheduler not in (None, LOCAL) and (asked.tests or package == HARNESS):
+        refuse(f"--scheduler {asked.scheduler}: tests are files of this machine: expected {LOCAL}, or a package without them")
     for name in (asked.system, asked.against):
         found_system(name)
     try:
@@ -97,7 +105,7 @@ def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: 
     if not console.is_terminal:
         console.width = max(console.width, 200)  # a log has no edge
     start = time.monotonic()
-    reports, stopped = _run(campaign, asked.file, head, console) if campaign.drawn else ([], "")
+    reports, stopped = _run(campaign, asked, head, console) if campaign.drawn else ([], "")
     reports = sorted([*before, *reports], key=lambda report: report.index)
     wrong = _show(console, reports)
     for entry in stale(known, sources, package):
@@ -176,7 +184,7 @@ def _read(path: Path, head: dict[str, Any], again: bool, drawn: Sequence[Drawn])
     return [report for report in kept if report.outcome.killed or not again]
 
 
-def _run(campaign: Campaign, path: Path | None, head: dict[str, Any], console: Console) -> tuple[list[Report], str]:
+def _run(campaign: Campaign, asked: Asked, head: dict[str, Any], console: Console) -> tuple[list[Report], str]:
     """The results, each written as it comes, and why there are no more."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -188,10 +196,11 @@ def _run(campaign: Campaign, path: Path | None, head: dict[str, Any], console: C
     try:
         with (
             terminated_like_ctrl_c(),
+            _cluster(campaign, asked.scheduler, console) as cluster,
             Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
         ):
             bar = progress.add_task("measuring", total=len(campaign.drawn))
-            for said in run_campaign(campaign):
+            for said in run_campaign(campaign, cluster):
                 if isinstance(said, Baseline):
                     _must_be_green(said)
                     console.print(f"{said.cases} cases measured with nothing changed ({said.seconds:.0f} s)", style="dim")
@@ -199,13 +208,26 @@ def _run(campaign: Campaign, path: Path | None, head: dict[str, Any], console: C
                     continue
                 reports.append(said)
                 progress.update(bar, advance=1)
-                if path is not None:
-                    add_result(path, asdict(said))
+                if asked.file is not None:
+                    add_result(asked.file, asdict(said))
     except KeyboardInterrupt:
         stopped = "stopped early"
     except ServerEnded as error:
         stopped = str(error)
     return reports, stopped
+
+
+@contextlib.contextmanager
+def _cluster(campaign: Campaign, scheduler: str | None, console: Console) -> Iterator[Cluster | None]:
+    """The workers of a cluster, if they are to try the breaks."""
+    if scheduler is None:
+        yield None
+        return
+    setting = campaign.setting
+    module = "kvspec.audit.random_mutants"
+    with on_cluster(scheduler, module, (setting.system, setting.against), campaign.jobs, 1) as cluster:
+        yield cluster
+        tell_of_workers(console, cluster)
 
 
 def _must_be_green(baseline: Baseline) -> None:

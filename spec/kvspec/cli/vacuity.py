@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvspec.cli.answering import Scheduler, answering, tell_of_workers
 from kvspec.cli.choosing import chosen_scenarios
 from kvspec.cli.refusing import found_system, refuse
 from kvspec.language.loader import DEFAULT_MAX_POOL_BYTES
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kvspec.scenario import Scenario
+
+MODULE = "kvspec.audit.vacuity"
 
 
 def vacuity(
@@ -32,6 +36,8 @@ def vacuity(
     max_pool_bytes: Annotated[
         int, typer.Option(min=1, help="Refuse a scenario whose pools need more bytes than this.")
     ] = DEFAULT_MAX_POOL_BYTES,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Left out: one for each core.")] = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Change each expectation, one at a time; the scenario must then fail.
 
@@ -39,17 +45,26 @@ def vacuity(
     """
     from rich.console import Console
 
-    from kvspec.audit.vacuity import audit
+    from kvspec.audit.vacuity import Audited, audit_each
 
-    reference = found_system(against)
+    found_system(against)
     scenarios = chosen_scenarios(paths, expression, max_pool_bytes)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
     start = time.perf_counter()
+    processes = min(jobs or os.cpu_count() or 1, len(scenarios))
+    if processes == 1 and scheduler is None:
+        audits = dict(audit_each(scenarios, against, None))
+    else:
+        with answering(MODULE, (against,), processes, scheduler) as workers:
+            audits = dict(audit_each(scenarios, against, workers))
+            tell_of_workers(console, workers)
     tried = found = wrong = 0
-    for scenario in scenarios:
-        audited = audit(scenario, reference)
+    for number, scenario in enumerate(scenarios):
+        audited = audits[number]
+        if not isinstance(audited, Audited):
+            audited = Audited(wrong=f"the process of the reference ended: {audited.why}")
         tried += audited.changes
         found += len(audited.survivors)
         for survivor in audited.survivors:

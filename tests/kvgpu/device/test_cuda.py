@@ -113,6 +113,24 @@ def test_gates_of_an_event_travel_with_waits(opened: Open) -> None:
     assert late.done()
 
 
+def test_a_wait_that_the_driver_was_never_told_of_is_seen(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = opened()
+    a, b = device.stream("a"), device.stream("b")
+    gate = device.gate(a, "one")
+    driver: Any = type(device).wait.__globals__["driver"]  # the real one, or that which is pretended
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "cuStreamWaitEvent", lambda *args: (driver.CUresult.CUDA_SUCCESS,))
+        device.wait(b, device.record(a, "r"), "w")
+    loose = device.record(b, "r")
+    for _ in range(1000):
+        if loose.done():
+            break
+        time.sleep(0.001)
+    assert loose.done()
+    assert device.position(loose).gates == frozenset()
+    gate.open()
+
+
 def test_gate_holds_up_nothing_else(opened: Open) -> None:
     device = opened()
     streams = [device.stream(f"s{n}") for n in range(16)]

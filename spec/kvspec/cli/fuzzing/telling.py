@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +30,6 @@ def tell_under_way(console: Console, tally: Tally) -> None:
     order = sorted(tally.under_way)
     seeds = ", ".join(map(str, order) if len(order) <= MOST_NAMED else ranges(order).split(","))
     console.print(f"these were running: {seeds}; run one alone with --first SEED --seeds 1", soft_wrap=True)
-
-
-def tell_of_workers(console: Console, died: Sequence[str]) -> None:
-    """Which workers of a cluster ended while they were at something."""
-    for name in died:
-        console.print(f"worker {name} ended; what it was at went to another", style="yellow", markup=False, soft_wrap=True)
 
 
 def _step_and_frames(where: Failure | Ended | None) -> tuple[str, tuple[str, ...]]:
