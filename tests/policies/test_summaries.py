@@ -31,6 +31,10 @@ def test_a_run_says_the_policies_of_the_system_wherever_it_writes(tmp_path: Path
     assert '<property name="policies" value="match: block" />' in junit.read_text()
     assert f"Policies of {BLOCKS}: match: block" in html.read_text()
     assert "ask for policies that" in html.read_text()
+    assert '<property name="reference only" value="3" />' in junit.read_text()
+    assert junit.read_text().count('<skipped type="reference only"') == 3
+    assert '<b class="reference-only">3</b>reference only' in html.read_text()
+    assert html.read_text().count('data-verdict="reference only"') == 3
 
 
 def test_a_run_of_the_defaults_says_nothing_of_them() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvspec.harness.difference import Result, Verdict
 from kvspec.harness.policies import unusual_policies
-from kvspec.harness.report import by_policy, path_text, reproduce_command
+from kvspec.harness.report import REFERENCE_ONLY, by_policy, path_text, reproduce_command, told
 from kvspec.harness.runner import Plan
 from kvspec.harness.systems import find_system, unobserved_by
 from kvspec.harness.timeline.page import assets, environment, rule_sections
@@ -20,6 +20,9 @@ from kvspec.rules import Rule, load_rules
 
 MAX_TIMELINES = 1_700_000
 """How many bytes of timelines a page holds; for the others it has the command that shows them."""
+
+VERDICTS = (Verdict.PASSED.value, Verdict.FAILED.value, REFERENCE_ONLY, Verdict.SKIPPED.value)
+"""As the reader is told them, in the order of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class Folder:
 
     @property
     def tally(self) -> Mapping[str, int]:
-        """How many results there are of each verdict, by its name."""
-        return Counter(result.verdict.value for _, result in self.results)
+        """How many results there are of each verdict, as the reader is told it."""
+        return Counter(told(result) for _, result in self.results)
 
     @property
     def seconds(self) -> float:
@@ -49,12 +52,9 @@ class Covered:
 
     @property
     def state(self) -> str:
-        """``failed`` if one failed, else ``passed`` if one passed, else ``skipped``; ``none`` if there is none."""
-        verdicts = {result.verdict for _, result in self.results}
-        for verdict in (Verdict.FAILED, Verdict.PASSED, Verdict.SKIPPED):
-            if verdict in verdicts:
-                return verdict.value
-        return "none"
+        """``failed`` if one failed, else ``passed`` if one passed, and so on as in ``VERDICTS``; ``none`` if there is none."""
+        verdicts = {told(result) for _, result in self.results}
+        return next((verdict for verdict in ("failed", *VERDICTS) if verdict in verdicts), "none")
 
 
 def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mapping[int, str]) -> None:
@@ -76,7 +76,10 @@ def write_html(path: Path, plan: Plan, results: Sequence[Result], reports: Mappi
     shown = _that_fit(results)
     page = template.render(
         plan=plan,
-        tally=Counter(result.verdict.value for result in results),
+        tally=Counter(map(told, results)),
+        verdicts=VERDICTS,
+        reference_only=REFERENCE_ONLY,
+        told=told,
         count=len(results),
         steps=sum(result.steps for result in results),
         seconds=sum(result.seconds for result in results),

@@ -8,12 +8,14 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from kvspec.harness.difference import Result, Verdict
+from kvspec.harness.report import REFERENCE_ONLY, told
 
 _FORBIDDEN = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
 def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str], policies: str = "") -> None:
-    """Write a JUnit XML file.
+    """Write a JUnit XML file. It knows passed, failed and skipped alone: what the reference alone went through is skipped, with a
+    type that says so, and counted in a property.
 
     :param reports: by the number of a failed result in ``results``, its report as plain text.
     :param policies: those of the system under test that are not the defaults, for the reader.
@@ -29,8 +31,13 @@ def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str
         skipped=str(counts[Verdict.SKIPPED]),
         time=f"{sum(result.seconds for result in results):.3f}",
     )
-    if policies:
-        ET.SubElement(ET.SubElement(suite, "properties"), "property", name="policies", value=_clean(policies))
+    alone = sum(told(result) == REFERENCE_ONLY for result in results)
+    properties = {"policies": _clean(policies), REFERENCE_ONLY: str(alone or "")}
+    if any(properties.values()):
+        listed = ET.SubElement(suite, "properties")
+        for name, value in properties.items():
+            if value:
+                ET.SubElement(listed, "property", name=name, value=value)
     for number, result in enumerate(results):
         case = ET.SubElement(
             suite,
@@ -42,7 +49,7 @@ def write_junit(path: Path, results: Sequence[Result], reports: Mapping[int, str
             time=f"{result.seconds:.3f}",
         )
         if result.verdict is Verdict.SKIPPED:
-            ET.SubElement(case, "skipped", message=_clean(result.reason))
+            ET.SubElement(case, "skipped", type=told(result), message=_clean(result.reason))
         elif result.failure is not None:
             first = result.failure.differences[0]
             message = f"step {result.failure.step}: {first.subject}"
