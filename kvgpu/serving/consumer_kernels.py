@@ -5,10 +5,11 @@ joined at the end. Keys and values of a block are float32 ``[tokens_per_block, d
 says where a page is: the first ``num_blocks`` entries of a row name host slots, and the others slots of the level that
 ``page_level`` names (R8.5). History without a page gives NaN.
 
-Numbers of the launch, after the memories ``tables, gpu, host, queries, lengths, output``; all but the first five in words of 4
-bytes (``levels_first``: bytes): ``rows, blocks, tokens_per_block, key_dim, value_dim``, then where the group's ``page_table``,
-``num_blocks`` and ``page_level`` begin, then for either level where the layer's keys begin and how far the slots are apart, and
-the same of its values.
+Numbers of the launch, after the memories ``tables, gpu, host, queries, lengths, output``; all but the first six in words of 4
+bytes (``levels_first``: bytes): ``rows, blocks, tokens_per_block, key_dim, value_dim, units``, then where the group's
+``page_table``, ``num_blocks`` and ``page_level`` begin, then for either level where the layer's keys begin and how far the slots
+are apart, and the same of its values. With more than one unit a page (R15.11) a block is a unit, and an entry its slot times the
+units plus its position in the page.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def _attend_cuda(
     tokens_per_block: int,
     key_dim: int,
     value_dim: int,
+    units: int,
     table_first: int,
     counts_first: int,
     levels_first: int,
@@ -81,18 +83,19 @@ def _attend_cuda(
         partial[lane, d] = np.float32(0.0)
     for token in range(lane, length, LANES):
         block = token // tokens_per_block
-        inside = token - block * tokens_per_block
         slot = words[table_first + row * blocks + block]
+        page = slot // units
+        inside = token + (slot - page * units - block) * tokens_per_block
         level = 1 if block < fetched else int(tables[levels_first + row * blocks + block])
         score = np.float32(0.0)
         if slot < 0 or level > 1:
             score = np.float32(np.nan)
         elif level == 1:
-            start = host_keys + slot * host_keys_stride + inside * key_dim
+            start = host_keys + page * host_keys_stride + inside * key_dim
             for d in range(key_dim):
                 score += query[row * key_dim + d] * on_host[start + d]
         else:
-            start = gpu_keys + slot * gpu_keys_stride + inside * key_dim
+            start = gpu_keys + page * gpu_keys_stride + inside * key_dim
             for d in range(key_dim):
                 score += query[row * key_dim + d] * on_gpu[start + d]
         score = score * scale
@@ -104,11 +107,11 @@ def _attend_cuda(
         weight = math.exp(score - best)
         weight_sum = weight_sum * shrink + weight
         if slot >= 0 and level == 1:
-            start = host_values + slot * host_values_stride + inside * value_dim
+            start = host_values + page * host_values_stride + inside * value_dim
             for d in range(value_dim):
                 partial[lane, d] = partial[lane, d] * shrink + weight * on_host[start + d]
         elif slot >= 0 and level == 0:
-            start = gpu_values + slot * gpu_values_stride + inside * value_dim
+            start = gpu_values + page * gpu_values_stride + inside * value_dim
             for d in range(value_dim):
                 partial[lane, d] = partial[lane, d] * shrink + weight * on_gpu[start + d]
     largest[lane] = best
@@ -142,6 +145,7 @@ def attend_twin(
     tokens_per_block: int,
     key_dim: int,
     value_dim: int,
+    units: int,
     table_first: int,
     counts_first: int,
     levels_first: int,
@@ -174,8 +178,8 @@ def attend_twin(
         if (slots < 0).any() or (levels > 1).any():
             out[row] = np.nan
             continue
-        keys = _vectors(pools, keys_at, slots, levels, tokens_per_block, key_dim)
-        values = _vectors(pools, values_at, slots, levels, tokens_per_block, value_dim)
+        keys = _vectors(pools, keys_at, slots, levels, units, tokens_per_block, key_dim)
+        values = _vectors(pools, values_at, slots, levels, units, tokens_per_block, value_dim)
         out[row] = _online(query_of[row], keys[:length], values[:length], scale)
 
 
@@ -184,6 +188,7 @@ def _vectors(
     spots: tuple[tuple[int, int], tuple[int, int]],
     slots: npt.NDArray[np.int32],
     levels: Bytes,
+    units: int,
     tokens_per_block: int,
     dim: int,
 ) -> Float32:
@@ -191,7 +196,8 @@ def _vectors(
     found = np.empty((len(slots), tokens_per_block * dim), dtype=np.float32)
     for level, (pool, (first, stride)) in enumerate(zip(pools, spots, strict=True)):
         mine = levels == level
-        starts = first + slots[mine].astype(np.int64) * stride
+        pages, units_in = np.divmod(slots[mine].astype(np.int64), units)
+        starts = first + pages * stride + units_in * tokens_per_block * dim
         found[mine] = pool[starts[:, None] + np.arange(tokens_per_block * dim)]
     return found.reshape(-1, dim)
 

@@ -9,20 +9,21 @@ from kvgpu.serving.consumer_kernels import ATTEND, LANES
 from tests.simulator import said_on_simulator
 
 CASES = [
-    # tokens per block, key dim, value dim, lengths by row
-    (4, 8, 6, (0, 1, 31, 32, 33)),
-    (1, 3, 5, (7, 70)),
-    (16, 4, 40, (100, 3)),
+    # tokens per block (or unit), units of a page, key dim, value dim, lengths by row
+    (4, 1, 8, 6, (0, 1, 31, 32, 33)),
+    (1, 1, 3, 5, (7, 70)),
+    (16, 1, 4, 40, (100, 3)),
+    (2, 4, 5, 3, (67, 12)),
 ]
 
 
 def a_launch(case: int) -> tuple[list[npt.NDArray[np.uint8]], tuple[int, ...], npt.NDArray[np.float64]]:
     """Memories and numbers of a launch over random pages, and dense attention over them, float64."""
-    size, key_dim, value_dim, lengths = CASES[case]
+    size, units, key_dim, value_dim, lengths = CASES[case]
     rng = np.random.default_rng(case)
     rows, slots = len(lengths), 80
     blocks = -(-max(lengths) // size) + 1
-    key, value = size * key_dim, size * value_dim
+    key, value = size * units * key_dim, size * units * value_dim
     # On the GPU keys and values in pools of their own, on the host page by page, both with something else before them.
     numbers_at = ((5, key + 2, 7 + slots * (key + 2), value), (3, key + value + 1, 3 + key, key + value + 1))
     pools = [rng.standard_normal(slots * (key + value + 4) + 16).astype(np.float32) for _ in range(2)]
@@ -34,15 +35,15 @@ def a_launch(case: int) -> tuple[list[npt.NDArray[np.uint8]], tuple[int, ...], n
     for row, length in enumerate(lengths):
         used = -(-length // size)
         level[row, :used] = rng.integers(0, 2, used)
-        table[row, :used] = rng.permutation(slots)[:used]
+        table[row, :used] = rng.permutation(slots * units)[:used]
         counts[row] = rng.integers(0, used + 1)
         level[row, : counts[row]] = 1
         keys, values = [], []
         for block in range(used):
             kf, ks, vf, vs = numbers_at[level[row, block]]
-            pool, slot = pools[level[row, block]], table[row, block]
-            keys.append(pool[kf + slot * ks :][:key].reshape(size, key_dim))
-            values.append(pool[vf + slot * vs :][:value].reshape(size, value_dim))
+            pool, (slot, unit) = pools[level[row, block]], divmod(table[row, block], units)
+            keys.append(pool[kf + slot * ks :][:key].reshape(units, size, key_dim)[unit])
+            values.append(pool[vf + slot * vs :][:value].reshape(units, size, value_dim)[unit])
         if length:
             scores = np.concatenate(keys)[:length].astype(np.float64) @ queries[row].astype(np.float64) / np.sqrt(key_dim)
             weights = np.exp(scores - scores.max())
@@ -53,7 +54,7 @@ def a_launch(case: int) -> tuple[list[npt.NDArray[np.uint8]], tuple[int, ...], n
     tables = np.concatenate([table.reshape(-1).view(np.uint8), counts.view(np.uint8), level.reshape(-1).view(np.uint8)])
     tables = np.concatenate([tables, np.zeros(-len(tables) % 4, np.uint8)])
     cells = rows * blocks
-    numbers = (rows, blocks, size, key_dim, value_dim, 0, cells, 4 * (cells + rows), *numbers_at[0], *numbers_at[1])
+    numbers = (rows, blocks, size, key_dim, value_dim, units, 0, cells, 4 * (cells + rows), *numbers_at[0], *numbers_at[1])
     memories = [tables, *(pool.view(np.uint8) for pool in pools), queries.reshape(-1).view(np.uint8)]
     memories += [np.array(lengths, np.int32).view(np.uint8), np.full(4 * rows * value_dim, 0xDD, np.uint8)]
     return memories, numbers, wanted

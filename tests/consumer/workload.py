@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.adapter.system import Implementation
+from kvgpu.batch.batch import Batch
 from kvgpu.device.api import Stream
+from kvgpu.manager import Manager
+from kvgpu.serving.attention import Attention
 from kvgpu.serving.consumer import SparseAttention
 from kvspec.config import BufferConfig, LayerConfig, Level, LevelConfig, LevelKind, ManagerConfig, Ownership
 from kvspec.harness.systems import find_system
@@ -43,10 +47,15 @@ Float64 = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
 
 
-def config(gpu: int, host: int, ownership: Ownership = Ownership.SHARED) -> ManagerConfig:
-    """Two sparse layers of keys and values, whose sizes differ, and a dense one."""
+def config(
+    gpu: int, host: int, ownership: Ownership = Ownership.SHARED, fetching: Mapping[str, int] | None = None
+) -> ManagerConfig:
+    """Two sparse layers of keys and values, whose sizes differ, and a dense one. ``fetching``: what the sparse ones reserve."""
     key, value = 4 * TOKENS_PER_BLOCK * KEY_DIM, 4 * TOKENS_PER_BLOCK * VALUE_DIM
-    sparse = (BufferConfig(role="key", bytes=key, sparse=True), BufferConfig(role="value", bytes=value, sparse=True))
+    sparse = tuple(
+        BufferConfig.model_validate({"role": role, "bytes": size, "sparse": True, **(fetching or {})})
+        for role, size in (("key", key), ("value", value))
+    )
     return ManagerConfig(
         tokens_per_block=TOKENS_PER_BLOCK,
         levels=(LevelConfig(kind=LevelKind.GPU, slots=gpu), LevelConfig(kind=LevelKind.HOST, slots=host)),
@@ -65,6 +74,7 @@ def floats(content: Content, nbytes: int) -> bytes:
     return np.random.default_rng(seed).standard_normal(nbytes // 4).astype(np.float32).tobytes()
 
 
+@lru_cache(maxsize=4096)
 def keys_and_values(content: Content) -> tuple[Float64, Float64]:
     """What the second layer has in a page: ``[tokens_per_block, dim]`` each. The page: first all keys, then all values (R1.6)."""
     keys, values = TOKENS_PER_BLOCK * KEY_DIM, TOKENS_PER_BLOCK * VALUE_DIM
@@ -106,9 +116,10 @@ class Workload:
         host: int = 160,
         schedule: str = "fifo",
         ownership: Ownership = Ownership.SHARED,
+        fetching: Mapping[str, int] | None = None,
     ) -> None:
-        """``device``: ``sim`` or ``cuda``."""
-        setup = Setup(config(gpu, host, ownership), ("exec",), {"device": device, "schedule": schedule})
+        """``device``: ``sim`` or ``cuda``. ``fetching``: see ``config``."""
+        setup = Setup(config(gpu, host, ownership, fetching), ("exec",), {"device": device, "schedule": schedule})
         self.reference: System = find_system("kvref")(setup)
         built = find_system("kvgpu")(setup)
         assert isinstance(built, Implementation)
@@ -118,7 +129,10 @@ class Workload:
         self.do(MakeBatch(name="rows", rows=ROWS, blocks=BLOCKS, levels=True))
         run = built._run
         self.stream: Stream = run.names.streams["exec"]
-        self.attention = SparseAttention(run.manager, run.names.batches["rows"], LAYERS[1])
+        self.attention = self._consumer(run.manager, run.names.batches["rows"])
+
+    def _consumer(self, manager: Manager, batch: Batch) -> Attention:
+        return SparseAttention(manager, batch, LAYERS[1])
 
     def do(self, op: Operation) -> Value:
         """Apply an operation to both; they must agree, and it must be no error."""
@@ -135,8 +149,8 @@ class Workload:
         state = self.reference.observe()
         members = state.batches["rows"].rows
         queries = self.rng.standard_normal((ROWS, KEY_DIM)).astype(np.float32)
-        histories = [_history(state, member) for member in members]
-        self.attention.set_inputs(queries, [0 if found is None else len(found[0]) for found in histories])
+        histories = [self.read_by(state, member) for member in members]
+        self.attention.set_inputs(queries, [length_of(state, member) for member in members])
         if run is None:
             self.attention.run(self.stream)
         else:
@@ -153,6 +167,10 @@ class Workload:
             self.seen.worst = max(self.seen.worst, error)
             self.seen.compared += 1
         self._note(state)
+
+    def read_by(self, state: Observation, member: str | None) -> tuple[Float64, Float64] | None:
+        """Keys and values that the consumer is to read of a row, ``None`` for none: here those of the whole history."""
+        return history(state, member)
 
     def _note(self, state: Observation) -> None:
         counts = state.batches["rows"].published["first"].num_blocks
@@ -202,25 +220,40 @@ class Workload:
         self.reference.close()
 
 
-def _history(state: Observation, member: str | None) -> tuple[Float64, Float64] | None:
-    """Keys and values of the whole history of an active request, from the payloads of the reference."""
+def length_of(state: Observation, member: str | None) -> int:
+    """The tokens of history of an active request; 0 for another one."""
     if member is None or state.requests[member].status is not RequestStatus.ACTIVE:
+        return 0
+    return state.requests[member].history
+
+
+def history(
+    state: Observation, member: str | None, chosen: Callable[[int, Level], bool] | None = None, unit: int = TOKENS_PER_BLOCK
+) -> tuple[Float64, Float64] | None:
+    """Keys and values of the history of an active request, from the payloads of the reference.
+
+    ``chosen``: of which units of so many tokens, by number and where they are; of all, if left out.
+    """
+    length = length_of(state, member)
+    if not length:
         return None
-    view = state.requests[member]
-    snapshot = view.snapshots["first", 0]
+    assert member is not None
+    snapshot = state.requests[member].snapshots["first", 0]
     payloads = {(page.level, page.slot): page.payload for page in state.pages if page.group == "first"}
     keys, values = [], []
-    for block in range(-(-view.history // TOKENS_PER_BLOCK)):
+    for number in range(-(-length // unit)):
+        block, start = divmod(number * unit, TOKENS_PER_BLOCK)
         level = snapshot.levels[block]
         assert level is not None, f"history without a page: {member} block {block}"
+        if chosen is not None and not chosen(number, level):
+            continue
         payload = payloads[level, snapshot.indices[block]]
         assert isinstance(payload, Content), f"history that nobody has written: {member} block {block}"
+        part = slice(start, min(start + unit, length - block * TOKENS_PER_BLOCK))
         key, value = keys_and_values(payload)
-        keys.append(key)
-        values.append(value)
-    if not keys:
-        return None
-    return np.concatenate(keys)[: view.history], np.concatenate(values)[: view.history]
+        keys.append(key[part])
+        values.append(value[part])
+    return (np.concatenate(keys), np.concatenate(values)) if keys else None
 
 
 def decoding(work: Workload, tokens: int) -> Iterator[int]:
