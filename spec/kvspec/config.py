@@ -202,10 +202,10 @@ def _check_fetching(manager: ManagerConfig) -> None:
                 raise ConfigError(f"{said} of buffer {name}, which is not sparse (R15.1)", *where, said)
             if said is not None and (buffer.selected is None or buffer.reserve is None):
                 raise ConfigError(f"buffer {name} needs both selected and reserve (R15.1)", *where, said)
-            alike, fetching = first.setdefault(_group_key(layer), (name, buffer.fetching))
+            other, fetching = first.setdefault(alike(layer), (name, buffer.fetching))
             if buffer.fetching != fetching:
                 raise ConfigError(
-                    f"buffers {alike} and {name} of one group must agree on selected, reserve and unit (R15.1)", *where
+                    f"buffers {other} and {name} of one group must agree on selected, reserve and unit (R15.1)", *where
                 )
             if buffer.selected is None or buffer.reserve is None:
                 continue
@@ -222,7 +222,8 @@ def _check_fetching(manager: ManagerConfig) -> None:
                 raise ConfigError(f"a unit of buffer {name} is no whole number of bytes (R15.11)", *where, "unit")
 
 
-def _group_key(layer: LayerConfig) -> tuple[object, ...]:
+def alike(layer: LayerConfig) -> tuple[object, ...]:
+    """What layers of one group have in common (R1.5)."""
     return layer.kind, layer.sliding_window, layer.sink_tokens, layer.sparse
 
 
@@ -230,5 +231,5 @@ def group_names(config: ManagerConfig) -> tuple[str, ...]:
     """The layer groups' names, in order: each is named after its first layer (R1.5)."""
     first: dict[tuple[object, ...], str] = {}
     for layer in config.layers:
-        first.setdefault(_group_key(layer), layer.name)
+        first.setdefault(alike(layer), layer.name)
     return tuple(first.values())

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig, group_names
+from kvspec.config import LayerConfig, LayerKind, Level, ManagerConfig, alike, group_names
 from kvspec.observation import PageRef
 
 Pools: TypeAlias = Mapping[Level, tuple[tuple[str, ...], ...]]
@@ -246,18 +246,13 @@ def group_shapes(config: ManagerConfig) -> dict[str, Shape]:
 
 def fetching_layers(config: ManagerConfig) -> list[tuple[str, str, int]]:
     """The layers that can be fetched (R15.1): each with its group and the units of a page (R15.11)."""
-    found, tpb = [], config.tokens_per_block
+    found: list[tuple[str, str, int]] = []
+    first: dict[tuple[object, ...], str] = {}
     for layer in config.layers:
+        group = first.setdefault(alike(layer), layer.name)
         if layer.buffers[0].selected is not None:
-            group = next(name for name in group_names(config) if _alike(config, name, layer))
-            found.append((layer.name, group, tpb // (layer.buffers[0].unit or tpb)))
+            found.append((layer.name, group, config.tokens_per_block // (layer.buffers[0].unit or config.tokens_per_block)))
     return found
-
-
-def _alike(config: ManagerConfig, first: str, layer: LayerConfig) -> bool:
-    """Whether a layer is of the group named after the layer ``first`` (R1.5)."""
-    named = next(one for one in config.layers if one.name == first)
-    return all(getattr(named, key) == getattr(layer, key) for key in ("kind", "sliding_window", "sink_tokens", "sparse"))
 
 
 def pool_groups(config: ManagerConfig) -> Pools:

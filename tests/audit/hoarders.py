@@ -37,3 +37,9 @@ class SharesAlone(Reference):
     """It has no private ownership."""
 
     capabilities = Reference.capabilities - {"private"}
+
+
+class FetchesNothing(Reference):
+    """It cannot fetch."""
+
+    capabilities = Reference.capabilities - {"fetch"}

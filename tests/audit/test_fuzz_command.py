@@ -147,3 +147,35 @@ def test_what_repeats_a_lifecycle_names_the_ownership(tmp_path: Path) -> None:
     assert "--ownership private" in " ".join(result.output.split("reproduce:")[-1].split())
     (scenario,) = load_file(tmp_path / "lifecycle-0.yaml")
     assert scenario.manager.ownership == "private"
+
+
+def test_fetches_are_in_any_all_or_none() -> None:
+    result = fuzz("--seeds", "1", "--fetches", "some")
+    assert result.exit_code == 2
+    assert "--fetches some: expected any, all or none" in result.output
+
+
+def test_fetches_are_refused_of_a_system_that_has_none() -> None:
+    result = fuzz("--seeds", "1", "--fetches", "all", "--system", "tests.audit.hoarders:FetchesNothing")
+    assert result.exit_code == 2
+    text = " ".join(result.output.split())
+    assert "--fetches all: tests.audit.hoarders:FetchesNothing with profile small lacks: " in text
+    assert "verb fetch" in text
+
+
+def test_a_system_without_fetches_gets_none() -> None:
+    result = fuzz("--seeds", "12", "--steps", "30", "--system", "tests.audit.hoarders:FetchesNothing")
+    assert result.exit_code == 0
+    assert "fetched:" not in result.output and " fetch " not in result.output
+
+
+def test_what_repeats_a_lifecycle_says_that_all_have_fetches() -> None:
+    result = fuzz("--seeds", "1", "--steps", "12", "--fetches", "all", "--system", "tests.audit.hoarders:KeepsSlots")
+    assert result.exit_code == 1
+    assert "--fetches all" in " ".join(result.output.split("reproduce:")[-1].split())
+
+
+def test_what_was_fetched_is_told() -> None:
+    result = fuzz("--seeds", "6", "--fetches", "all")
+    assert result.exit_code == 0
+    assert re.search(r"fetched: [1-9]\d* hits and [1-9]\d* misses in [1-6] lifecycles", result.output)

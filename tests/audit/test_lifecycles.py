@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvspec.audit.lifecycles import as_yaml, loaded, run, try_lifecycle
-from kvspec.audit.managers import Profile
+from kvspec.audit.managers import Fetches, Profile
+from kvspec.audit.reached import Reached
 from kvspec.audit.still_held import own_folder
 from kvspec.audit.workload import STREAMS
 from kvspec.harness.replay import Named
@@ -25,6 +26,21 @@ def test_both_systems_agree_and_let_go_of_everything(first: int) -> None:
     for seed in range(first, first + CHUNK):
         found = try_lifecycle(seed, 40, *systems, {"device": "sim"}, Profile()).found
         assert found is None, plain(failure_report(found.result, ("kvref", "kvgpu"), f"kvspec fuzz --first {seed} --seeds 1"))
+
+
+def test_lifecycles_with_fetches_agree_however_the_device_orders_its_work() -> None:
+    systems = (Named("kvgpu", find_system("kvgpu")), Named("kvref", find_system("kvref")))
+    reached = Reached()
+    for seed in range(30):
+        schedule = "adversarial" if seed % 2 else f"seed={seed}"
+        result = try_lifecycle(seed, 50, *systems, {"device": "sim", "schedule": schedule}, Profile(fetches=Fetches.ALL))
+        line = f"kvspec fuzz --first {seed} --seeds 1 --steps 50 --fetches all --schedule {schedule}"
+        found = result.found
+        assert found is None, plain(failure_report(found.result, ("kvref", "kvgpu"), line))
+        reached.add(result.reached)
+    assert reached.fetched["lifecycles"] >= 10
+    assert reached.fetched["hits"] > 20 and reached.fetched["misses"] > 20
+    assert reached.calls["replay", "done"] > 10
 
 
 def test_what_was_gone_through_is_what_its_text_says() -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from kvspec.audit import rare_stories as stories
 from kvspec.audit.drawing import STREAMS, Draw
-from kvspec.audit.managers import Profile, owned, random_manager
+from kvspec.audit.managers import Fetches, Profile, fetching, owned, random_manager
 from kvspec.audit.reached import Reached, reached_by, watched
 from kvspec.audit.states import STATES, state
 from kvspec.audit.workload import Chooser
@@ -111,6 +111,75 @@ CASES |= {
     "held copy moved": manager(OWN, 1, 6, 4) + steps(*IN_PREFILL, "suspend: a", "evict: {level: gpu, pages: 1}"),
 }
 
+FETCHED = SPARSE.replace("sparse: true", "sparse: true, selected: 2, reserve: 2")
+TWO_LAYERS = (
+    "  layers: [{name: main, buffers: [{role: key, bytes: 64, sparse: true, selected: 1, reserve: 1}]}, "
+    "{name: other, buffers: [{role: key, bytes: 64, sparse: true, selected: 1, reserve: 1}]}]\n"
+)
+PUBLISHED = (
+    *("seed_prefix: {tokens: [1, 2, 3], level: host}", "create: {request: a, tokens: [1, 2, 3]}"),
+    *("resume: {request: a, decode: true}", "batch: {name: b, rows: 1, blocks: 4}", "add: {batch: b, request: a}", "publish: b"),
+)
+
+
+def fetched(*numbers: int, layer: str = "main", stream: str = "exec") -> str:
+    return f"fetch: {{batch: b, layer: {layer}, select: {{a: {list(numbers)}}}, stream: {stream}, as: f}}"
+
+
+CAPTURED = (
+    "begin_capture: side",
+    "fetch: {batch: b, layer: main, select: {}, stream: side, as: g}",
+    "end_capture: {stream: side, as: again}",
+)
+REPLAY = "replay: {graph: again, select: {a: [0]}}"
+CASES |= {
+    "fetch, hit and miss": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, fetched(0), fetched(0, 1)),
+    "fetch evicts": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, fetched(0, 1), fetched(2)),
+    "fetch evicts all": manager(FETCHED.replace("reserve: 2", "reserve: 2"), 1, 6, 6)
+    + steps(*PUBLISHED, fetched(0), "suspend: a", "resume: a", "publish: b", fetched(1), fetched(0, 2)),
+    "fetch, twice": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, fetched(1, 1)),
+    "fetch, at the count": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, fetched(2, 3)),
+    "fetch, cached and bad": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, fetched(0), "create: {request: c, tokens: [1]}", "resume: c", "publish: b", fetched(0)),
+    "two blocks in a slot": manager(TWO_LAYERS, 1, 6, 6) + steps(*PUBLISHED, fetched(0), fetched(1, layer="other")),
+    "cached leaves the host": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, fetched(0), "create: {request: c, tokens: [1]}", "resume: c"),
+    "fetch refused": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, "suspend: a", fetched(0)),
+    "reservation grows": manager(FETCHED, 1, 6, 6)
+    + steps(
+        *("create: a", "resume: {request: a, decode: true}", "resize: {request: a, capacity: 3}"),
+        *(
+            "resize: {request: a, history: 1}",
+            "batch: {name: b, rows: 1, blocks: 4}",
+            "add: {batch: b, request: a}",
+            "publish: b",
+        ),
+        *(fetched(0), "resize: {request: a, history: 2}"),
+    ),
+    "no room to reserve": manager(FETCHED, 1, 6, 6) + steps(*GROWN, "take_slots: {level: gpu, count: all}", "enter_decode: r"),
+    "given back, gates": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, "gate: {stream: side, as: g}", fetched(0, stream="side"), "close: a"),
+    "given back, reads to come": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, fetched(0), "gate: {stream: side, as: g}", "record_read: {batch: b, stream: side}", "suspend: a"),
+    "given back, taken": manager(FETCHED, 1, 2, 6)
+    + steps(
+        *(*PUBLISHED, "gate: {stream: side, as: g}", fetched(0, stream="side"), "close: a"),
+        *("create: c", "resume: c", "resize: {request: c, capacity: 1}"),
+    ),
+    "fetch, gates": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, "gate: {stream: side, as: g}", fetched(0, stream="side")),
+    "fetch behind a fetch": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, "gate: {stream: side, as: g}", fetched(0, stream="side"), fetched(1)),
+    "replay fetches": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, *CAPTURED, REPLAY),
+    "replay, two fetches": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, CAPTURED[0], *(CAPTURED[1].replace("as: g", f"as: g{n}") for n in (1, 2)), CAPTURED[2], REPLAY),
+    "replay, row removed": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, *CAPTURED, "remove: {batch: b, request: a}", REPLAY),
+    "replay, row suspended": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, *CAPTURED, "suspend: a", REPLAY),
+    "replay, row closed": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, *CAPTURED, "close: a", REPLAY),
+    "replay, row of another": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, *CAPTURED, "create: c", "remove: {batch: b, request: a}", "add: {batch: b, request: c}", REPLAY),
+}
+FETCH_STATES = tuple(name for name, one in STATES.items() if one.recognise.__module__.endswith("fetches"))
+
 
 def reached_in(text: str) -> Reached:
     loaded = read_bytes(Path("one.yaml"), text.encode())
@@ -135,6 +204,19 @@ def test_lifecycles_of_private_ownership_come_to_all_that_it_has() -> None:
     assert not [name for name in PRIVATE_STATES if not reached.of(name)]
 
 
+def test_lifecycles_with_fetches_come_to_all_that_they_have() -> None:
+    reached = Reached()
+    for seed in range(200):
+        chosen(seed, watched(REFERENCE, reached), fetches=Fetches.ALL)
+        if all(reached.of(name) for name in FETCH_STATES):
+            return
+    assert not [name for name in FETCH_STATES if not reached.of(name)]
+
+
+def test_every_state_of_fetches_has_a_case() -> None:
+    assert set(FETCH_STATES) <= CASES.keys()
+
+
 def test_a_read_that_has_run_is_not_to_come() -> None:
     text = CASES["close, reads to come"].replace("  - close: r\n", "  - open: g\n  - close: r\n")
     assert reached_in(text).of("close, reads to come") == 0
@@ -152,10 +234,12 @@ def test_a_name_is_given_once() -> None:
         state("promotion", "again")(lambda moment: True)
 
 
-def chosen(seed: int, reference: Named, ownership: Ownership = Ownership.SHARED) -> tuple[Step, ...]:
+def chosen(
+    seed: int, reference: Named, ownership: Ownership = Ownership.SHARED, fetches: Fetches = Fetches.NONE
+) -> tuple[Step, ...]:
     """Forty steps that are chosen with what a reference shows in view."""
     rng = Random(seed)
-    manager = owned(random_manager(rng, Profile()), seed, ownership)
+    manager = fetching(owned(random_manager(rng, Profile()), seed, ownership), seed, fetches)
     chooser = Chooser(rng, manager, Profile())
     left = iter(range(40))
     head = Scenario("one", (), (), (), manager, STREAMS, (), Position(Path("one.yaml"), 1, 1), 0)

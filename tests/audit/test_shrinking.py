@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,12 +11,12 @@ from kvref.system import Reference
 from kvspec import ops
 from kvspec.audit.able import Able
 from kvspec.audit.lifecycles import Found, loaded, try_lifecycle
-from kvspec.audit.managers import Profile
+from kvspec.audit.managers import Fetches, Profile
 from kvspec.audit.shrinking import plainer_managers, plainer_operations, shrink
 from kvspec.config import ManagerConfig
 from kvspec.harness.replay import Named
 from kvspec.harness.systems import find_system
-from kvspec.observation import Level
+from kvspec.observation import Level, Observation
 from kvspec.system import Outcome
 from tests.toys.adapters import with_bug
 
@@ -44,9 +45,23 @@ class ShortHost(Reference):
         return Outcome(False) if isinstance(op, ops.EnterDecode) and outcome.value is True and moved else outcome
 
 
-def first(system: Callable[..., object], seeds: int = 60) -> Found:
+class NoHits(Reference):
+    """A hit is told as a miss."""
+
+    def observe(self) -> Observation:
+        seen = super().observe()
+        fetches = {label: replace(view, found=view.found and _as_misses(view.found)) for label, view in seen.fetches.items()}
+        return replace(seen, fetches=fetches)
+
+
+def _as_misses(found: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple("miss" if kind == "hit" else kind for kind in row) for row in found)
+
+
+def first(system: Callable[..., object], seeds: int = 60, fetches: Fetches = Fetches.ANY) -> Found:
     for seed in range(seeds):
-        found = try_lifecycle(seed, 60, Named("broken", system), REFERENCE, {}, Profile()).found  # type: ignore[arg-type]
+        profile = Profile(fetches=fetches)
+        found = try_lifecycle(seed, 60, Named("broken", system), REFERENCE, {}, profile).found  # type: ignore[arg-type]
         if found is not None and not found.at_the_end:
             return shrink(found, Named("broken", system), REFERENCE, {})  # type: ignore[arg-type]
     raise AssertionError("nothing was found")
@@ -67,6 +82,16 @@ def test_what_a_failure_needs_stays() -> None:
     assert len(scenario.manager.levels) == 2
     assert len(scenario.manager.layers) == 1 and scenario.manager.layers[0].sparse
     assert scenario.steps[-1].op.verb == "enter_decode"
+
+
+def test_of_fetches_only_what_a_failure_needs_stays() -> None:
+    scenario = loaded(first(NoHits, fetches=Fetches.ALL).text)
+    (layer,) = scenario.manager.layers
+    assert layer.buffers[0].fetching == (1, 1, None)
+    fetches = [step.op for step in scenario.steps if isinstance(step.op, ops.Fetch | ops.Replay)]
+    assert len(fetches) <= 3  # two, or a captured one that is replayed twice
+    assert all(len(numbers) == 1 for op in fetches for numbers in (op.select or {}).values())
+    assert sum(len(op.select or {}) for op in fetches) == 2
 
 
 @pytest.mark.parametrize(
@@ -104,6 +129,44 @@ def test_plainer_managers_are_managers() -> None:
     assert len(plainer) == len({one.model_dump_json() for one in plainer}) == 10
     sparse = manager.model_copy(update={"levels": manager.levels[:2]})
     assert all(len(one.levels) == 2 for one in plainer_managers(sparse)), "a sparse buffer needs a host level (R1.4)"
+
+
+def test_plainer_managers_agree_on_what_a_group_says_of_fetches() -> None:
+    def buffer(**more: object) -> dict[str, object]:
+        return {"role": "key", "bytes": 16, "sparse": True, **more}
+
+    said = {"selected": 2, "reserve": 2, "unit": 2}
+    manager = ManagerConfig.model_validate(
+        {
+            "tokens_per_block": 4,
+            "levels": [{"kind": "gpu", "slots": 2}, {"kind": "host", "slots": 2}],
+            "layers": [
+                {"name": "a", "buffers": [buffer(**said)]},
+                {"name": "b", "buffers": [buffer(**said)]},
+                {"name": "c", "sliding_window": 3, "buffers": [buffer()]},
+            ],
+        }
+    )
+    plainer = list(plainer_managers(manager))
+    mine = {one.layers[0].buffers[0].fetching for one in plainer if len(one.layers) == 3}
+    assert {(None, None, None), (2, 2, None), (2, 1, 2), (1, 2, 2)} <= mine
+    assert not any(one.layers[-1].sliding_window is None for one in plainer if len(one.layers) == 3)  # c would join a and b
+    for one in plainer:
+        assert ManagerConfig.model_validate(one.model_dump(mode="json")) == one
+
+
+def test_a_fetch_selects_less() -> None:
+    fetch = ops.Fetch.model_validate({"batch": "b", "layer": "a", "select": {"x": (0, 1), "y": (2,)}})
+    replay = ops.Replay.model_validate({"graph": "g", "select": {"x": (0,)}})
+    found = [dict(op.select or {}) for op, _ in map(tuple, plainer_operations([fetch, replay]))]  # type: ignore[attr-defined]
+    assert [one for one in found if one != dict(fetch.select)] == [
+        {"y": (2,)},
+        {"x": (1,), "y": (2,)},
+        {"x": (0,), "y": (2,)},
+        {"x": (0, 1)},
+    ]
+    replays = [op.select for _, op in map(tuple, plainer_operations([fetch, replay])) if op != replay]  # type: ignore[attr-defined]
+    assert replays == [None, {}]
 
 
 def test_plainer_operations_leave_one_argument_out() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvspec.config import LayerConfig, ManagerConfig
+from kvspec.audit.shrinking import NOTHING_SAID, saying
+from kvspec.config import ManagerConfig
 from kvspec.harness.difference import Verdict
 from kvspec.harness.replay import Named, replay
 from kvspec.scenario import Scenario
@@ -27,6 +28,9 @@ def lesser(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
     """The scenario with one thing less, and what that is: sparse layers, levels, a layer, a stream."""
     manager = scenario.manager
     sparse = any(layer.sparse for layer in manager.layers)
+    if scenario.fetches:
+        layers = tuple(saying(layer, NOTHING_SAID) for layer in manager.layers)
+        yield "slots reserved for fetches", replace(scenario, manager=manager.model_copy(update={"layers": layers}))
     if sparse:
         yield "sparse layers", replace(scenario, manager=_dense(manager))
     if sparse and len(manager.levels) > 1:
@@ -48,10 +52,9 @@ def _streams_used(scenario: Scenario) -> set[object]:
 
 
 def _dense(manager: ManagerConfig) -> ManagerConfig:
-    def dense(layer: LayerConfig) -> LayerConfig:
-        return layer.model_copy(update={"buffers": tuple(b.model_copy(update={"sparse": False}) for b in layer.buffers)})
-
-    return manager.model_copy(update={"layers": tuple(map(dense, manager.layers))})
+    return manager.model_copy(
+        update={"layers": tuple(saying(layer, {"sparse": False, **NOTHING_SAID}) for layer in manager.layers)}
+    )
 
 
 def _cut(manager: ManagerConfig, levels: int) -> ManagerConfig:

@@ -162,4 +162,7 @@ def capture(draw: Draw, seen: Observation) -> ops.Operation | None:
 def end_capture(draw: Draw) -> ops.Operation:
     """The capture ends."""
     stream, draw.captured = draw.captured, None
-    return ops.EndCapture.model_validate({"stream": stream, "as": draw.label("graph")})
+    graph, fetches, draw.capturing = draw.label("graph"), draw.capturing, ()
+    if fetches:
+        draw.graphs[graph] = fetches
+    return ops.EndCapture.model_validate({"stream": stream, "as": graph})

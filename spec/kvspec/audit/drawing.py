@@ -10,6 +10,7 @@ from kvspec import ops
 from kvspec.audit.managers import Profile
 from kvspec.config import LayerKind, LevelKind, ManagerConfig, group_names
 from kvspec.observation import Observation, RequestStatus, RequestView
+from kvspec.refs import fetching_layers
 from kvspec.tokens import numbers
 
 STREAMS = ("exec", "side", "copy", "graph")
@@ -20,6 +21,16 @@ _WORDS = (0, 0, 1, 2)
 """Few different tokens, so that prefixes meet."""
 _NEAR = (1 << 16, 1 << 31, 1 << 32, 1 << 40)
 """What large tokens of one lifecycle differ by: they are the same to whoever keeps too few bits of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A layer that can be fetched (R15.1). ``selects``: numbers for a row; ``reserves``: slots; ``units``: of a page (R15.11)."""
+
+    group: str
+    selects: int
+    reserves: int
+    units: int
 
 
 @dataclass(slots=True)
@@ -37,6 +48,14 @@ class Draw:
     """Operations that belong together, such as a read and its fence, and are still to come."""
     captured: str | None = None
     """The stream in capture."""
+    fetched: dict[str, Fetched] = field(default_factory=dict)
+    """The layers that can be fetched, by name."""
+    graphs: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """The graphs with fetches: of each the batches and layers that it fetches."""
+    capturing: tuple[tuple[str, str], ...] = ()
+    """The fetches of the capture that has begun."""
+    selected: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    """By request and layer, what was selected last."""
     words: tuple[int, ...] = _WORDS
     script: tuple[int, ...] = ()
     opening: float = 0.6
@@ -46,6 +65,9 @@ class Draw:
 
     def __post_init__(self) -> None:
         """Draw the tokens and the text."""
+        for name, group, units in fetching_layers(self.manager):
+            buffer = next(layer for layer in self.manager.layers if layer.name == name).buffers[0]
+            self.fetched[name] = Fetched(group, buffer.selected or 0, buffer.reserve or 0, units)
         if self.profile.big:
             least = self.rng.randrange(1 << 16)
             self.words = (least, least, *(least + far for far in self.rng.sample(_NEAR, 2)))

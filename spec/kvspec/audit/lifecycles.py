@@ -12,7 +12,7 @@ from kvspec.audit.able import Able, Scout
 from kvspec.audit.drawing import STREAMS
 from kvspec.audit.emit import document, step_mapping
 from kvspec.audit.fitting import Range
-from kvspec.audit.managers import Profile, owned
+from kvspec.audit.managers import Profile, fetching, owned
 from kvspec.audit.reached import Reached, watched
 from kvspec.audit.still_held import files_left, own_folder, still_held
 from kvspec.audit.workload import Chooser
@@ -150,7 +150,9 @@ def try_lifecycle(
         return LifecycleResult(unfinished="no manager fits both systems")
     drawn = fits.manager(rng, profile)
     private = owned(drawn, seed, profile.ownership)
-    manager = with_policies(drawn if able.lacks(private) else private, implementation.factory)
+    chosen = drawn if able.lacks(private) else private
+    reserving = fetching(chosen, seed, profile.fetches) if "fetch" in able.verbs else chosen
+    manager = with_policies(chosen if able.lacks(reserving) else reserving, implementation.factory)
     scout = None
     if not (able.misuse and able.partial):
         scout = Scout(able, reference.factory, Setup(manager, STREAMS, dict(options)))
@@ -177,6 +179,8 @@ def try_lifecycle(
     finally:
         if scout is not None:
             scout.close()
+    if reached.fetched:
+        reached.fetched["lifecycles"] = 1
     if result.verdict is not Verdict.FAILED:
         return LifecycleResult(unfinished=result.reason or ("" if taken else "no operation could be made"), reached=reached)
     life = replace(life, operations=tuple(step.op for step in taken))

@@ -16,7 +16,7 @@ from kvspec.errors import ErrorKind
 from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index, PageKey
 from kvspec.observation import Observation, PageRef, PageView, Phase, RequestView
-from kvspec.refs import group_shapes
+from kvspec.refs import fetching_layers, group_shapes
 from kvspec.system import Outcome
 
 
@@ -39,13 +39,15 @@ class Trail:
 
     ``reads``: by request, the closed gates behind which reads of it were recorded. ``stale``: by page, who let go of it as a
     stale block, and the closed gates that held up that request's stream then. ``closed``: by batch, how many members were closed
-    since its last publication, which still names their pages.
+    since its last publication, which still names their pages. ``given``: by pool group of the GPU and slot, the closed gates
+    behind which a reserved slot was given back.
     """
 
     memory: Memory
     reads: dict[str, frozenset[str]] = field(default_factory=dict)
     stale: dict[PageKey, dict[str, frozenset[str]]] = field(default_factory=dict)
     closed: dict[str, int] = field(default_factory=dict)
+    given: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, manager: ManagerConfig) -> Trail:
@@ -112,6 +114,16 @@ class Moment:
     def now(self, request: str) -> RequestView | None:
         """A request after the step."""
         return self.after.observation.requests.get(request)
+
+    @cached_property
+    def fetching(self) -> dict[str, tuple[str, int]]:
+        """The layers that can be fetched, each with its group and the units of a page (R15.1, R15.11)."""
+        return {layer: (group, units) for layer, group, units in fetching_layers(self.manager)}
+
+    @cached_property
+    def reserving(self) -> dict[str, int]:
+        """The groups that reserve slots, each with how many (R15.2)."""
+        return {group: self.layer(group).buffers[0].reserve or 0 for group, _ in self.fetching.values()}
 
     # -- the pages ------------------------------------------------------------------------------------------
 
@@ -244,13 +256,26 @@ class Moment:
         trail = self.trail
         for key, names in self.let_go.items():
             trail.stale.setdefault(key, {}).update(names)
+        self._given_back()
         if self.outcome.error is None:
             self._reads()
         open_gates = {label for label in trail.memory.gates if isinstance(self.op, ops.OpenGate) and label == self.op.as_}
         for gates in (trail.reads, *trail.stale.values()):
             for name in [name for name, labels in gates.items() if not labels - open_gates]:
                 del gates[name]
+        trail.given = {slot: labels for slot, labels in trail.given.items() if labels - open_gates}
         trail.memory.update(self.number, self.op, self.outcome, self.before, self.after)
+
+    def _given_back(self) -> None:
+        """R15.2: the reserved slots that the step has given back, behind gates."""
+        old, new = self.before.observation, self.after.observation
+        for name, groups in old.reserved.items():
+            for group, slots in groups.items() if name not in new.reserved else ():
+                caches = old.caches.get(name, {})
+                gates = [caches[layer].order.gates for layer, (of, _) in self.fetching.items() if of == group and layer in caches]
+                behind = frozenset[str]().union(*gates, self.trail.reads.get(name, frozenset()))
+                if behind:
+                    self.trail.given |= {(self.before.pools[Level.GPU, group], slot): behind for slot in slots}
 
     def _reads(self) -> None:
         trail, old = self.trail, self.before.observation

@@ -6,7 +6,7 @@ drawn: it aims at a state, and reaches it now and then only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kvspec import ops
 from kvspec.audit.drawing import STREAMS, Draw
@@ -34,10 +34,15 @@ Story = Callable[[Draw, Observation], Moves | None]
 
 def rare(draw: Draw, seen: Observation) -> ops.Operation | None:
     """The first move of a story that the manager can play; the others wait in the queue."""
+    return told(draw, seen, STORIES)
+
+
+def told(draw: Draw, seen: Observation, stories: Sequence[Story]) -> ops.Operation | None:
+    """The first move of one of some stories, behind those that give back what is in the way."""
     if draw.captured is not None or len(draw.free_names(seen)) < 4:
         return None
     before = emptied(draw, seen)
-    for story in draw.rng.sample(STORIES, 3):
+    for story in draw.rng.sample(stories, min(3, len(stories))):
         moves = story(draw, seen)
         if moves:
             draw.queue += [*before, *moves]

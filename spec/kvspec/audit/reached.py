@@ -23,18 +23,21 @@ from kvspec.system import Outcome, Setup, System
 class Reached:
     """How often each state was reached: by name, verb and result. ``steps``: how many were looked at.
 
-    ``calls``: how often each verb was called, by result: ``done``, ``false``, or the kind of error.
+    ``calls``: how often each verb was called, by result: ``done``, ``false``, or the kind of error. ``fetched``: ``hits`` and
+    ``misses`` of fetches that have run (R15.10), and in how many ``lifecycles``.
     """
 
     steps: int = 0
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    fetched: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Reached) -> None:
         """Add the counts of another run."""
         self.steps += other.steps
         self.counts.update(other.counts)
         self.calls.update(other.calls)
+        self.fetched.update(other.fetched)
 
     def of(self, name: str) -> int:
         """How often a state was reached, whatever the verb and the result."""
@@ -109,6 +112,10 @@ def count(moment: Moment, reached: Reached) -> None:
     """Count every state that a step came to."""
     reached.steps += 1
     reached.calls[moment.verb, moment.result] += 1
+    if moment.fetching:
+        for group, now in moment.after.observation.lifetime.groups.items():
+            was = moment.before.observation.lifetime.groups[group]
+            reached.fetched += Counter(hits=now.fetch_hits - was.fetch_hits, misses=now.fetch_misses - was.fetch_misses)
     for one in STATES.values():
         if one.recognise(moment):
             reached.counts[one.name, moment.verb, moment.result] += 1

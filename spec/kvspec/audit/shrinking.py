@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from kvspec import ops
 from kvspec.audit.lifecycles import Found, Lifecycle, as_yaml, run
-from kvspec.config import LayerConfig, LayerKind, ManagerConfig
+from kvspec.config import LayerConfig, LayerKind, ManagerConfig, alike
 from kvspec.harness.difference import Failure
 from kvspec.harness.replay import Named
 
-PLAINER = ("stream", "priority", "decode", "groups", "prompt_length", "levels", "layers", "queued", "end")
+PLAINER = ("select", "stream", "priority", "decode", "groups", "prompt_length", "levels", "layers", "queued", "end")
 """Arguments that are left out if they can be."""
 
 
@@ -114,14 +116,24 @@ class _Best:
 
 
 def plainer_managers(manager: ManagerConfig) -> Iterator[ManagerConfig]:
-    """Managers with one thing less, each valid: a layer, a level, a window, a buffer, ..."""
+    """Managers with one thing less, each valid: a layer, a level, a window, a buffer, what is reserved for fetches, ..."""
+    for less in _less(manager):
+        with suppress(ValueError):  # layers of one group agree on what they say of fetches (R15.1)
+            yield ManagerConfig.model_validate(less.model_dump())
 
+
+def _less(manager: ManagerConfig) -> Iterator[ManagerConfig]:
     def with_layers(layers: Sequence[LayerConfig]) -> ManagerConfig:
         return manager.model_copy(update={"layers": tuple(layers)})
 
     layers, levels = manager.layers, manager.levels
     if len(layers) > 1:
         yield from (with_layers([*layers[:n], *layers[n + 1 :]]) for n in range(len(layers)))
+    for group in dict.fromkeys(map(alike, layers)):
+        yield from (
+            with_layers([saying(layer, said) if alike(layer) == group else layer for layer in layers])
+            for said in _less_said(next(layer for layer in layers if alike(layer) == group))
+        )
     for number, layer in enumerate(layers):
         yield from (with_layers([*layers[:number], less, *layers[number + 1 :]]) for less in _plainer_layers(layer))
     if len(levels) > 2 or (len(levels) > 1 and not any(layer.sparse for layer in layers)):  # R1.4
@@ -130,10 +142,33 @@ def plainer_managers(manager: ManagerConfig) -> Iterator[ManagerConfig]:
         yield manager.model_copy(update={"max_util_for_resume": 1.0})
 
 
+Said: TypeAlias = dict[str, int | None]
+"""What the buffers of a group say of fetches (R15.1)."""
+NOTHING_SAID: Said = {"selected": None, "reserve": None, "unit": None}
+
+
+def saying(layer: LayerConfig, said: Mapping[str, object]) -> LayerConfig:
+    """The layer with other values for some keys of all its buffers."""
+    return layer.model_copy(update={"buffers": tuple(buffer.model_copy(update=said) for buffer in layer.buffers)})
+
+
+def _less_said(layer: LayerConfig) -> Iterator[Said]:
+    """What a group could say of fetches instead, which is less: nothing, no units, fewer slots or numbers."""
+    selected, reserve, unit = layer.buffers[0].fetching
+    if selected is None or reserve is None:
+        return
+    yield NOTHING_SAID
+    if unit is not None:
+        yield {"unit": None, "selected": min(selected, reserve)}
+    if reserve > 1:
+        yield {"reserve": reserve - 1}
+    if selected > 1:
+        yield {"selected": selected - 1}
+
+
 def _plainer_layers(layer: LayerConfig) -> Iterator[LayerConfig]:
     if layer.sparse:
-        dense = tuple(buffer.model_copy(update={"sparse": False}) for buffer in layer.buffers)
-        yield layer.model_copy(update={"buffers": dense})
+        yield saying(layer, {"sparse": False, **NOTHING_SAID})
     if layer.kind is LayerKind.SSM:
         yield layer.model_copy(update={"kind": LayerKind.ATTENTION})
     if layer.sliding_window is not None:
@@ -151,6 +186,19 @@ def plainer_operations(operations: Sequence[ops.Operation]) -> Iterator[Sequence
         if len(have) > 1:
             yield [_without(op, name) if number in have else op for number, op in enumerate(operations)]
         yield from ([*operations[:n], _without(operations[n], name), *operations[n + 1 :]] for n in have)
+    for number, op in enumerate(operations):
+        for less in fewer_selected(op):
+            yield [*operations[:number], less, *operations[number + 1 :]]
+
+
+def fewer_selected(op: ops.Operation) -> Iterator[ops.Operation]:
+    """A fetch or a replay that selects less: nothing for one of the requests, or one of its numbers less."""
+    select = op.select if isinstance(op, ops.Fetch | ops.Replay) else None
+    for name, numbers in (select or {}).items():
+        others = {other: mine for other, mine in (select or {}).items() if other != name}
+        yield op.model_copy(update={"select": others})
+        for at in range(len(numbers) if len(numbers) > 1 else 0):
+            yield op.model_copy(update={"select": {**others, name: (*numbers[:at], *numbers[at + 1 :])}})
 
 
 def _has(op: ops.Operation, name: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kvspec import ops
-from kvspec.audit import batch_moves, manager_moves, prefix_stories, rare_stories, request_moves
+from kvspec.audit import batch_moves, fetch_moves, fetch_stories, manager_moves, prefix_stories, rare_stories, request_moves
 from kvspec.audit.able import Able, Scout
 from kvspec.audit.drawing import STREAMS, Draw
 from kvspec.audit.keys import KeyMaker
@@ -50,6 +50,7 @@ BEGINS = {
     "gate": "gate",
     "fail_copy": "fail_copy",
     "beams": "set_beam_width",
+    **dict.fromkeys(("fetch", "fetch_story"), "fetch"),
     **dict.fromkeys(("publish", "batch", "membership", "tables", "iterate"), "batch"),
 }
 """The verb without which a move is not made: it begins something that others end, or is all that there is to the move."""
@@ -164,6 +165,8 @@ class Chooser:
         }
         if self.draw.captured is None and self.draw.attention():  # no read can be recorded in a capture
             moves |= {"page_read": (3, batch_moves.page_read), "table_read": (3, batch_moves.table_read)}
+        if self.draw.fetched:
+            moves |= {"fetch": (30, fetch_moves.fetch), "fetch_story": (14, fetch_stories.fetched)}
         if self.profile.gates:
             moves["gate"] = (4, manager_moves.gate)
         if self.profile.faults:

@@ -36,6 +36,9 @@ def print_calls(console: Console, reached: Reached, verbs: Sequence[str]) -> Non
         errors = ", ".join(f"{result} {count}" for result, count in sorted(results.items(), key=lambda one: (-one[1], one[0])))
         table.add_row(verb, str(_times(reached, verb)), str(done), str(false), errors or "-")
     console.print(table)
+    if reached.fetched:
+        hits, misses, lives = (reached.fetched[name] for name in ("hits", "misses", "lifecycles"))
+        console.print(f"fetched: {hits} hits and {misses} misses in {lives} lifecycles", highlight=False)
     never_done = [f"{verb} ({_times(reached, verb)})" for verb in called if not reached.calls[verb, "done"]]
     if never_done:
         console.print(f"never succeeded: {', '.join(never_done)}", style="yellow", soft_wrap=True, highlight=False)

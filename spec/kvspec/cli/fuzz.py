@@ -66,6 +66,12 @@ def fuzz(
             help="Who owns the GPU pages of sparse groups: shared, private (section 14 of the rules), or any: as drawn."
         ),
     ] = ANY,
+    fetches: Annotated[
+        str,
+        typer.Option(
+            help="Which lifecycles have fetches of selected history (section 15 of the rules): all, none, or any: as drawn."
+        ),
+    ] = ANY,
     json: Annotated[
         Path | None,
         typer.Option(help="Add a line of JSON for each lifecycle to this file, and skip those that it has already."),
@@ -78,6 +84,7 @@ def fuzz(
 
     from kvspec.audit.able import Able
     from kvspec.audit.drawing import STREAMS
+    from kvspec.audit.managers import Fetches
     from kvspec.cli.calls import print_calls, tell_what_is_left
     from kvspec.cli.reached import print_states
     from kvspec.config import Ownership
@@ -92,14 +99,16 @@ def fuzz(
         _must_be_folder(output)
     console = Console()
     start = time.monotonic()
-    plan = Plan(
-        steps, system, against, {"device": device.value, "schedule": schedule}, gates, faults, profile, timeout, ownership
-    )
+    options = {"device": device.value, "schedule": schedule}
+    plan = Plan(steps, system, against, options, gates, faults, profile, timeout, ownership, fetches)
     _must_be_ownership(ownership)
+    _must_be_fetches(fetches)
     able = Able((found_system(system), found_system(against)), _allowed(plan))
     fits = tell_what_is_left(console, able, system)
     if ownership == Ownership.PRIVATE:
         _must_have_private(able, fits, system, profile)
+    if fetches == Fetches.ALL:
+        _must_have_fetches(able, fits, system, profile)
     if device is Device.CUDA:
         must_build(system, able.factories[0], Setup(fits.manager(Random(first), plan.contents()), STREAMS, plan.options))
     cores = os.cpu_count() or 1
@@ -179,6 +188,25 @@ def _must_have_private(able: Able, fits: Range, system: str, profile: str) -> No
     one = owned(fits.manager(Random(0), Profile()), 0, Ownership.PRIVATE)
     if lacks := able.lacks(one):
         refuse(f"--ownership private: {system} with profile {profile} lacks: {', '.join(lacks)}")
+
+
+def _must_be_fetches(fetches: str) -> None:
+    """Leave if it is not said which lifecycles have fetches."""
+    from kvspec.audit.managers import Fetches
+
+    known = [one.value for one in Fetches]
+    if fetches not in known:
+        refuse(f"--fetches {fetches}: expected {', '.join(known[:-1])} or {known[-1]}")
+
+
+def _must_have_fetches(able: Able, fits: Range, system: str, profile: str) -> None:
+    """Leave if nothing can be fetched."""
+    from kvspec.audit.managers import Fetches, Profile, fetching
+    from kvspec.ops import Fetch
+
+    one = fetching(fits.manager(Random(0), Profile()), 0, Fetches.ALL)
+    if lacks := able.lacks(one, Fetch.model_validate({"batch": "b0", "layer": one.layers[0].name, "select": {}})):
+        refuse(f"--fetches all: {system} with profile {profile} lacks: {', '.join(lacks)}")
 
 
 def _must_be_folder(output: Path) -> None:

@@ -134,7 +134,8 @@ def _fetch(c: Comparison, label: str, one: FetchView, two: FetchView) -> Iterato
         return
     if _newest(c, label, one):
         sides = c.reference.now.observation, c.implementation.now.observation
-        names = [_named(side, view) for side, view in zip(sides, (one, two), strict=True)]
+        rows = _as_it_left_them(sides[0], one)
+        names = [_named(side, view, rows) for side, view in zip(sides, (one, two), strict=True)]
         if names[0] != names[1] or any("?" in row for row in names[0]):
             yield c.differ("fetch", f"entries of fetch {label}, by what is cached there", *names)
 
@@ -153,13 +154,20 @@ def _is_new(before: FetchView | None, now: FetchView) -> bool:
     return now.entries is not None and (before is None or before.entries is None or before.order != now.order)
 
 
-def _named(now: Observation, view: FetchView) -> list[list[str]]:
-    """The entries by the numbers that are cached there."""
+def _as_it_left_them(now: Observation, view: FetchView) -> list[int]:
+    """The rows whose caches are as a fetch left them: the last fetch of each is this one.
+
+    Of another row the request has given its slots back since, and perhaps reserved others, or it was not served.
+    """
+    caches = [now.caches.get(request or "", {}).get(view.layer) for request in view.requests]
+    return [row for row, one in enumerate(caches) if one is not None and one.cached is not None and one.order == view.order]
+
+
+def _named(now: Observation, view: FetchView, rows: list[int]) -> list[list[str]]:
+    """The entries of some rows by the numbers that are cached there."""
     found = []
-    for request, row in zip(view.requests, view.entries or (), strict=True):
-        cache = now.caches.get(request or "", {}).get(view.layer)
-        if cache is None or cache.cached is None:
-            continue  # it has been given back since
-        numbers = {one.entry: str(one.number) for one in cache.cached}
-        found.append(["-" if entry == BAD else numbers.get(entry, "?") for entry in row])
+    for row in rows:
+        cache = now.caches.get(view.requests[row] or "", {}).get(view.layer)
+        numbers = {one.entry: str(one.number) for one in (cache.cached if cache is not None else None) or ()}
+        found.append(["-" if entry == BAD else numbers.get(entry, "?") for entry in (view.entries or ())[row]])
     return found

@@ -31,16 +31,24 @@ class Plan:
     profile: str
     timeout: float
     ownership: str = ANY
+    fetches: str = ANY
 
     def contents(self) -> Profile:
         """What its lifecycles may contain."""
-        from kvspec.audit.managers import Profile
+        from kvspec.audit.managers import Fetches, Profile
         from kvspec.config import Ownership
         from kvspec.profiles import profile
 
         allowed = None if self.profile in (SMALL, BIG) else profile(self.profile)
         ownership = None if self.ownership == ANY else Ownership(self.ownership)
-        return Profile(gates=self.gates, faults=self.faults, big=self.profile == BIG, allowed=allowed, ownership=ownership)
+        return Profile(
+            gates=self.gates,
+            faults=self.faults,
+            big=self.profile == BIG,
+            allowed=allowed,
+            ownership=ownership,
+            fetches=Fetches(self.fetches),
+        )
 
 
 def _none_reached() -> Reached:
