@@ -12,15 +12,17 @@ from pathlib import Path
 from kvgpu.device.api import DeviceError
 from kvgpu.device.open import open_device
 
+WHAT = ["migration", "publication", "control", "fetch"]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=["migration", "publication", "control"], help="all, if none is named")
+    parser.add_argument("what", nargs="*", choices=WHAT, help="all, if none is named")
     parser.add_argument("--output", type=Path, help="a Markdown file to write as well")
     parser.add_argument("--json", type=Path, help="a file for the raw figures, which `python -m bench.plot` draws")
     parser.add_argument("--rows", type=int, default=256, help="rows of the control plane's batch")
     chosen = parser.parse_args()
-    what = set(chosen.what) or {"migration", "publication", "control"}
+    what = set(chosen.what) or set(WHAT)
     try:
         device = open_device("cuda")
     except DeviceError as error:
@@ -49,6 +51,19 @@ def main() -> None:
         figures = control.measure(device, chosen.rows)
         raw["control"] = asdict(figures)
         parts.append(tables.control(figures))
+    if "fetch" in what:
+        from bench import fetch, hit_rates
+
+        try:
+            compiled = build()
+        except RuntimeError as error:
+            print(f"without the peer in C++: {error}", file=sys.stderr)
+            compiled = None
+        fetched, few = fetch.measure(device, compiled), [row for rows in (1, 8, 32) for row in fetch.measure(device, None, rows)]
+        rates = hit_rates.measure()
+        raw["fetch"], raw["fetch_few"] = [asdict(row) for row in fetched], [asdict(row) for row in few]
+        raw["hit_rates"] = [asdict(rate) for rate in rates]
+        parts.append(tables.fetch(fetched, few) + "\n" + hit_rates.table(rates))
     device.close()
     text = "\n".join(parts)
     print(text)

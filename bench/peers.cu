@@ -84,3 +84,38 @@ extern "C" int publish_whole(const int32_t* host_table, const int32_t* host_coun
     }
     return 0;
 }
+
+// A fetch that the host decides: the selection comes down, least recently used entries make room, one copy call for each miss, the entries go up.
+// `where`: by row and block, the entry, -1 for none; `holds` and `used`: by row and entry, the block (-1) and when it was last selected.
+extern "C" int fetch_by_host(const int32_t* selected, int32_t* asked, int32_t* where, int32_t* holds, int64_t* used, const int32_t* host_slots,
+                             const int32_t* gpu_slots, int32_t* out, int32_t* result, const char* source, char* target, int rows, int selects, int entries,
+                             int blocks, size_t page_bytes, int64_t now, cudaStream_t stream) {
+    const size_t nbytes = size_t(rows) * selects * 4;
+    cudaError_t error = cudaMemcpyAsync(asked, selected, nbytes, cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    if (error != cudaSuccess) return int(error);
+    for (int row = 0; row < rows; ++row) {
+        int32_t* there = where + size_t(row) * blocks;
+        int32_t* block = holds + size_t(row) * entries;
+        int64_t* last = used + size_t(row) * entries;
+        const int32_t* mine = asked + size_t(row) * selects;
+        for (int i = 0; i < selects; ++i)
+            if (there[mine[i]] >= 0) last[there[mine[i]]] = now;
+        for (int i = 0; i < selects; ++i) {
+            if (there[mine[i]] < 0) {
+                int oldest = 0;
+                for (int entry = 1; entry < entries; ++entry)
+                    if (last[entry] < last[oldest]) oldest = entry;
+                if (block[oldest] >= 0) there[block[oldest]] = -1;
+                block[oldest] = mine[i];
+                there[mine[i]] = oldest;
+                last[oldest] = now;
+                error = cudaMemcpyAsync(target + size_t(gpu_slots[size_t(row) * entries + oldest]) * page_bytes,
+                                        source + size_t(host_slots[size_t(row) * blocks + mine[i]]) * page_bytes, page_bytes, cudaMemcpyHostToDevice, stream);
+                if (error != cudaSuccess) return int(error);
+            }
+            out[size_t(row) * selects + i] = gpu_slots[size_t(row) * entries + there[mine[i]]];
+        }
+    }
+    return int(cudaMemcpyAsync(result, out, nbytes, cudaMemcpyHostToDevice, stream));
+}

@@ -29,5 +29,6 @@ def build() -> ctypes.CDLL:
     peers.copy_kernel.argtypes = [p, p, p, i, n, i, p]
     peers.publish_per_row.argtypes = [p, p, p, p, p, i, i, i, i, p]
     peers.publish_whole.argtypes = [p, p, p, p, i, i, i, p]
+    peers.fetch_by_host.argtypes = [*11 * [p], i, i, i, i, n, ctypes.c_int64, p]
     shutil.rmtree(folder)
     return peers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench import fetch as fetching
 from bench import migration as moving
 from bench.control import BLOCKS, Figures
 from bench.migration import FASTER, TARGETS
@@ -105,3 +106,66 @@ def control(figures: Figures) -> str:
     ]
     title = f"## Control plane, CPU time: {figures.rows} rows x {figures.groups} groups x {BLOCKS} blocks\n\n"
     return title + _table(["what", "median", "at most"], body)
+
+
+def fetch(rows: Sequence[fetching.Row], few: Sequence[fetching.Row]) -> str:
+    """Microseconds and shares of fetches. ``few``: of fewer rows."""
+    head = [
+        "page",
+        "ceiling GB/s",
+        "all misses GB/s",
+        "of the ceiling",
+        "decided by the host, C++ us",
+        "ours us",
+        "that is",
+        "in Python us",
+    ]
+    body = []
+    for row in rows:
+        faster = row.by_host / row.misses_run[1]
+        target = fetching.FASTER.get(row.page_bytes)
+        body.append(
+            [
+                f"{row.page_bytes >> 10} KiB",
+                f"{row.rate(row.ceiling):.1f}",
+                f"{row.rate(row.misses):.1f}",
+                _met(100 * row.ceiling / row.misses, fetching.TARGETS[row.page_bytes]),
+                f"{row.by_host:.0f}" if row.by_host else "no compiler",
+                f"{row.misses_run[1]:.0f}",
+                "" if not row.by_host else f"{faster:.1f}x" if target is None else _met(faster, target, "x"),
+                f"{row.by_host_python:.0f}",
+            ]
+        )
+    text = (
+        f"## Fetching: {rows[0].rows} rows x {fetching.SELECTS} blocks, {fetching.TIMES * fetching.SELECTS} reserved\n\n"
+        "All misses: device time against one contiguous copy of as many bytes; and from the call to the end, against one copy "
+        "call a miss that the host decides on after the selection has come down.\n\n" + _table(head, body)
+    )
+    head = ["page", "device", "launch alone", "Fetch.run", "after record_read", "a graph alone", "in Batch.replaying"]
+    body = []
+    for row in rows:
+        calls = (row.launch, row.run, row.first, row.graph, row.replay)
+        shown = [f"{cpu:.1f} / {end:.1f}" for cpu, end in calls]
+        shown[1] += f" (at most {fetching.END}: {'met' if row.run[1] <= fetching.END else 'MISSED'})"
+        body.append([f"{row.page_bytes >> 10} KiB", f"{row.hits:.1f}", *shown])
+    text += "\nAll hits, microseconds: of the device; CPU time of the call / until the device is done:\n\n" + _table(head, body)
+    head = ["page", "misses", "device us", "their bytes at the ceiling", "less a launch, that is"]
+    body = []
+    for row in rows:
+        least = row.ceiling * row.share
+        ratio = (row.partly - row.hits) / least
+        met = f"{ratio:.2f}x (at most {fetching.PARTLY}x: {'met' if ratio <= fetching.PARTLY else 'MISSED'})"
+        body.append([f"{row.page_bytes >> 10} KiB", f"{row.share:.1%}", f"{row.partly:.0f}", f"{least:.0f}", met])
+    text += "\nSome misses:\n\n" + _table(head, body)
+    head = ["page", "rows", "all misses GB/s", "of the ceiling", "all hits, device us"]
+    body = [
+        [
+            f"{row.page_bytes >> 10} KiB",
+            row.rows,
+            f"{row.rate(row.misses):.1f}",
+            f"{100 * row.ceiling / row.misses:.0f}%",
+            f"{row.hits:.1f}",
+        ]
+        for row in few
+    ]
+    return text + "\nFewer rows:\n\n" + _table(head, body)
