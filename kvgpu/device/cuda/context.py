@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from kvgpu.device.api import DeviceError
 from kvgpu.device.cuda.arena import Arena
-from kvgpu.device.cuda.driver import NOT_READY, OUT_OF_MEMORY, QUEUES, SUCCESS, capture_status, checked, driver, relaxed, text
+from kvgpu.device.cuda.direct import Direct
+from kvgpu.device.cuda.driver import OUT_OF_MEMORY, QUEUES, SUCCESS, checked, driver, relaxed
 from kvgpu.device.cuda.kernels import Kernels
 
 WORDS = 1024
@@ -81,10 +82,10 @@ class Context:
         self.device_arena = Arena("device", _alloc_device, _free_device)
         self.pinned_arena = Arena("pinned", _alloc_pinned, _free_pinned)
         self.words = Words(self.pinned_arena)
-        self.kernels = Kernels((int(major), int(minor)))
+        self.direct = Direct()
+        self.kernels = Kernels((int(major), int(minor)), self.direct)
         self.quiet = checked(relaxed(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
-        self.capture_status = capture_status()
-        self._events: list[Any] = []
+        self._events: list[int] = []
 
     def use(self) -> None:
         """Make the context current on this thread; costs nothing from the second time on."""
@@ -92,13 +93,13 @@ class Context:
             checked(driver.cuCtxSetCurrent(self._handle))
             self._thread.used = True
 
-    def take_event(self) -> Any:
+    def take_event(self) -> int:
         """An event of the driver, without timing."""
         if self._events:
             return self._events.pop()
-        return checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value))
+        return int(checked(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value)))
 
-    def give_event(self, event: Any) -> None:
+    def give_event(self, event: int) -> None:
         """Use it again: what was told to wait for it waits for the record that it saw."""
         self._events.append(event)
 
@@ -123,16 +124,6 @@ class Context:
 def context(ordinal: int) -> Context:
     """The context of a GPU, one in the process."""
     return Context(ordinal)
-
-
-def has_passed(event: Any) -> bool:
-    """Whether an event of the driver has passed. Raises ``DeviceError`` if the device has failed."""
-    (result,) = relaxed(driver.cuEventQuery, event)
-    if result == SUCCESS:
-        return True
-    if result == NOT_READY:
-        return False
-    raise DeviceError(f"device work failed: {text(result)}")
 
 
 def _alloc_device(nbytes: int) -> tuple[Any, int]:

@@ -83,7 +83,8 @@ class CudaDevice:
         self._graphs: list[CudaGraph] = []
         self._leaving = Leaving(self._context)
         self._capture: CudaStream | None = None
-        self._ask_capture, self._status = self._context.capture_status, ctypes.c_int()
+        self._direct = self._context.direct
+        self._ask_capture, self._status = self._direct.capture_status, ctypes.c_int()
         self._status_at = ctypes.addressof(self._status)
         self._step = (0, "")
         self._faults: list[str] = []
@@ -181,7 +182,7 @@ class CudaDevice:
         own = self.submitting(stream, site)
         if loaded is None:
             loaded = self._context.kernels.load(kernel, [isinstance(arg, CudaMemory) for arg in args])
-        loaded.launch(blocks, threads, words, own.raw)
+        loaded.launch(blocks, threads, words, own.handle)
 
     def upload(
         self,
@@ -200,7 +201,7 @@ class CudaDevice:
         check_range(b.name, b.nbytes, target_offset, nbytes)
         own = self.submitting(stream, site)
         if nbytes:
-            checked(driver.cuMemcpyAsync(b.address + target_offset, a.address + source_offset, nbytes, own.raw))
+            self._direct.copy(b.address + target_offset, a.address + source_offset, nbytes, own.handle)
 
     def host_task(self, stream: Stream, task: Callable[[], None], accesses: Accesses, site: str) -> None:
         """See ``Device.host_task``. It runs on a thread of the stream's own. Raises ``DeviceError`` in capture."""
@@ -255,7 +256,8 @@ class CudaDevice:
             self._may_be_held(own)
         own.add_gates(self._context, gates)
         own.touched = True
-        checked(driver.cuStreamWaitEvent(own.raw, event.raw, 0))
+        assert event.raw is not None
+        self._direct.wait(own.handle, event.raw)
 
     def gate(self, stream: Stream, label: str) -> CudaGate:
         """See ``Device.gate``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 from collections.abc import Callable
@@ -22,10 +21,6 @@ driver: Any = importlib.import_module("cuda.bindings.driver")
 SUCCESS = driver.CUresult.CUDA_SUCCESS
 NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
 OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-
-
-FUNCTIONS_OF = 12000
-"""The version of CUDA whose functions are asked for by name."""
 
 RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 
@@ -55,18 +50,6 @@ def text(error: Any) -> str:
     told = driver.cuGetErrorString(error)
     what = told[1].decode() if told[0] == SUCCESS and told[1] else "unknown error"
     return f"the CUDA driver reports {getattr(error, 'name', error)}: {what}"
-
-
-def capture_status() -> Callable[[int, int], int]:
-    """``cuStreamIsCapturing`` itself, which every call of a request asks: called with the number of a stream and the address of
-    an int for the status. Returns the driver's error, 0 for none.
-
-    The binding makes an object of an enumeration of each of the two, which takes several times as long.
-    """
-    address, _ = checked(driver.cuGetProcAddress(b"cuStreamIsCapturing", FUNCTIONS_OF, 0))
-    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    function: Callable[[int, int], int] = kind(int(address))
-    return function
 
 
 def gpus() -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvgpu.device.api import DeviceError, Kernel
+from kvgpu.device.cuda.direct import Direct
 from kvgpu.device.cuda.driver import checked, driver, relaxed
 
 WORDS_OF_ARRAY = 7
@@ -42,16 +43,18 @@ def compiled(kernel: Kernel, arrays: Sequence[bool], capability: tuple[int, int]
 class Loaded:
     """A kernel on the GPU, and a buffer for its arguments: all are 8 bytes wide, an array is seven of them."""
 
-    __slots__ = ("_buffer", "_pack", "_pointers", "function", "module", "name", "source", "where")
+    __slots__ = ("_buffer", "_direct", "_pack", "_pointers", "function", "module", "name", "source", "where")
 
-    def __init__(self, kernel: Kernel, arrays: Sequence[bool], capability: tuple[int, int]) -> None:
+    def __init__(self, kernel: Kernel, arrays: Sequence[bool], capability: tuple[int, int], direct: Direct) -> None:
         """Compile and load."""
+        self._direct = direct
         ptx, entry = compiled(kernel, arrays, capability)
         self.name, self.source = kernel.name, kernel.cuda_source
         self.module = checked(relaxed(driver.cuModuleLoadData, ptx.encode() + b"\0"))
-        self.function = checked(driver.cuModuleGetFunction(self.module, entry.encode()))
+        function = checked(driver.cuModuleGetFunction(self.module, entry.encode()))
         # The driver would load it at its first launch, and may wait for all work to do so: without end behind a closed gate.
-        checked(relaxed(driver.cuFuncLoad, self.function))
+        checked(relaxed(driver.cuFuncLoad, function))
+        self.function = int(function)
         count = sum(WORDS_OF_ARRAY if is_array else 1 for is_array in arrays)
         self._pack = struct.Struct(f"{count}q").pack_into
         self._buffer = ctypes.create_string_buffer(max(8 * count, 8))
@@ -59,21 +62,22 @@ class Loaded:
         self._pointers = (ctypes.c_void_p * max(count, 1))(*(start + 8 * n for n in range(count)))
         self.where = ctypes.addressof(self._pointers)
 
-    def launch(self, blocks: int, threads: int, words: Sequence[int], stream: Any) -> None:
+    def launch(self, blocks: int, threads: int, words: Sequence[int], stream: int) -> None:
         """Submit. The driver has copied the arguments when it returns."""
         try:
             self._pack(self._buffer, 0, *words)
         except struct.error as error:
             raise DeviceError(f"kernel {self.name!r} was loaded for other arguments than it is launched with: {error}") from error
-        checked(driver.cuLaunchKernel(self.function, blocks, 1, 1, threads, 1, 1, 0, stream, self.where, 0))
+        self._direct.launch(self.function, blocks, threads, stream, self.where)
 
 
 class Kernels:
     """The kernels of one GPU, by name. Launches are serialised by the caller, like all calls of a device."""
 
-    def __init__(self, capability: tuple[int, int]) -> None:
+    def __init__(self, capability: tuple[int, int], direct: Direct) -> None:
         """``capability``: compute capability, major and minor."""
         self.capability = capability
+        self._direct = direct
         self._loaded: dict[str, Loaded] = {}
 
     def find(self, kernel: Kernel) -> Loaded | None:
@@ -85,5 +89,5 @@ class Kernels:
 
     def load(self, kernel: Kernel, arrays: Sequence[bool]) -> Loaded:
         """Compile and load a kernel, for arguments of these kinds from now on."""
-        loaded = self._loaded[kernel.name] = Loaded(kernel, arrays, self.capability)
+        loaded = self._loaded[kernel.name] = Loaded(kernel, arrays, self.capability, self._direct)
         return loaded

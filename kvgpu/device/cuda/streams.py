@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvgpu.device.cuda.context import Context, Word, has_passed
-from kvgpu.device.cuda.driver import checked, driver
+from kvgpu.device.cuda.context import Context, Word
 
 PAUSE = 10e-6
 """Seconds between two looks at an event."""
@@ -47,11 +46,11 @@ class CudaEvent:
         ``patience``: the seconds for which ``done`` waits for work that no closed gate holds up, before it says no.
         """
         self._context, self.stream, self.gates, self._patience = context, stream, gates, patience
-        self.raw: Any = None
+        self.raw: int | None = None
         self._passed = stream is None
         if stream is not None:
             self.raw = context.take_event()
-            checked(driver.cuEventRecord(self.raw, stream.raw))
+            context.direct.record(self.raw, stream.handle)
 
     def done(self) -> bool:
         """See ``api.Event.done``. Raises ``DeviceError`` if the device has failed."""
@@ -60,12 +59,14 @@ class CudaEvent:
         self.gates = still_closed(self.gates)
         self._context.use()
         # The driver is asked behind a closed gate, too: the record of gates would not know of a wait that it was never told of.
-        self._passed = has_passed(self.raw)
+        passed, raw = self._context.direct.passed, self.raw
+        assert raw is not None
+        self._passed = passed(raw)
         if not self._passed and self._patience and not self.gates:
             end = time.monotonic() + self._patience
             while not self._passed and time.monotonic() < end:
                 time.sleep(PAUSE)
-                self._passed = has_passed(self.raw)
+                self._passed = passed(raw)
         return self._passed
 
     def known_done(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
@@ -331,16 +332,44 @@ def cuStreamEndCapture(stream: int) -> tuple[Any, ...]:
     return (*OK, len(graphs) - 1)
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-def is_capturing(stream: int | None, status: int) -> int:
-    number = stream or 0
-    ctypes.c_int.from_address(status).value = CUstreamCaptureStatus(2 if number in broken else int(number in captures))
-    return CUresult.CUDA_SUCCESS
+def cuStreamIsCapturing(stream: int) -> tuple[Any, ...]:
+    return (*OK, CUstreamCaptureStatus(2 if stream in broken else int(stream in captures)))
+
+
+POINTER, UINT = ctypes.c_void_p, ctypes.c_uint
+PROTOTYPES: dict[str, tuple[type, ...]] = {
+    "cuEventQuery": (POINTER,),
+    "cuEventRecord": (POINTER, POINTER),
+    "cuStreamWaitEvent": (POINTER, POINTER, UINT),
+    "cuLaunchKernel": (POINTER, *[UINT] * 7, POINTER, POINTER, POINTER),
+    "cuMemcpyAsync": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, POINTER),
+    "cuThreadExchangeStreamCaptureMode": (POINTER,),
+    "cuStreamIsCapturing": (POINTER, POINTER),
+}
+"""The functions that are called by address, and their arguments."""
+
+
+def _call(name: str, *given: int | None) -> int:
+    """A call by address. The binding takes and returns what is written at an address as values."""
+    args = [each or 0 for each in given]
+    at = args.pop() if name in ("cuThreadExchangeStreamCaptureMode", "cuStreamIsCapturing") else None
+    if name == "cuThreadExchangeStreamCaptureMode":
+        args = [CUstreamCaptureMode(ctypes.c_int.from_address(at or 0).value)]
+    try:
+        error, *told = globals()[name](*args)
+    except AssertionError:  # which nobody would see
+        traceback.print_exc()
+        return CUresult.CUDA_ERROR_INVALID_VALUE
+    if at is not None:
+        ctypes.c_int.from_address(at).value = told[0]
+    return int(error)
+
+
+_addressed = {name: ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(functools.partial(_call, name)) for name, kinds in PROTOTYPES.items()}
 
 
 def cuGetProcAddress(symbol: bytes, version: int, flags: int) -> tuple[Any, ...]:
-    assert symbol == b"cuStreamIsCapturing"
-    return (*OK, ctypes.cast(is_capturing, ctypes.c_void_p).value, 0)
+    return (*OK, ctypes.cast(_addressed[symbol.decode()], ctypes.c_void_p).value, 0)
 
 
 def cuGraphInstantiate(graph: int, flags: int) -> tuple[Any, ...]:

@@ -510,3 +510,29 @@ def test_launch_is_cheap_on_gpu() -> None:
     print(micros)
     assert micros["launch"] < 25
     device.close()
+
+
+@pytest.mark.parametrize("code", [1, 4242])
+def test_pretended_errors_of_calls_by_address_are_raised_with_what_the_driver_says(
+    pretended: Open, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    device = pretended()
+    a, b = device.stream("a"), device.stream("b")
+    source, target = device.allocate("pinned", 64, "source"), device.allocate("device", 64, "target")
+    recorded = device.record(a, "recorded")
+    says = "cuda_error_invalid_value" if code == 1 else "error 4242"
+    calls = {
+        "cuEventRecord": lambda: device.record(a, "r"),
+        "cuStreamWaitEvent": lambda: device.wait(b, recorded, "w"),
+        "cuMemcpyAsync": lambda: device.upload(a, source, 0, target, 0, 64, lambda: (), "u"),
+        "cuLaunchKernel": lambda: mix(device, a, source, 0, 1, "cell"),
+        "cuEventQuery": recorded.done,
+        "cuThreadExchangeStreamCaptureMode": recorded.done,
+    }
+    for name, call in calls.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(fake_driver, name, lambda *args: (code, 0))
+            with pytest.raises(DeviceError, match=says):
+                call()
+    assert recorded.done()
+    device.close()
