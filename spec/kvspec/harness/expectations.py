@@ -59,12 +59,14 @@ EVALUATORS: dict[str, Evaluator] = {
     "reserved": expect_fetches.reserved,
 }
 """What answers each key of ``Expect``."""
+_ORDER = {key: number for number, key in enumerate(EVALUATORS)}
 
 
 def compare_expectations(c: Comparison) -> Iterator[Difference]:
     """Every expectation of the step that one of the systems, or both, does not meet."""
-    for key, evaluate in EVALUATORS.items():
-        wanted = getattr(c.step.expect, key)
+    given = c.step.expect.model_fields_set
+    for key in sorted(given, key=_ORDER.__getitem__):
+        evaluate, wanted = EVALUATORS[key], getattr(c.step.expect, key)
         if wanted is None:
             continue
         if not isinstance(wanted, tuple | list) and hasattr(wanted, "items") and wanted:

@@ -316,6 +316,8 @@ def _pools(c: Comparison, one: Observation, two: Observation) -> Iterator[Differ
 
 
 def _counters(c: Comparison, title: str, one: Counters, two: Counters) -> Iterator[Difference]:
+    if type(one) is type(two) is Counters and one == two:
+        return
     for identity in ("suspends", "resumes"):
         values = getattr(one, identity), getattr(two, identity)
         if values[0] != values[1]:
