@@ -7,8 +7,11 @@ reference at hand, or by what is pending or done, or by an edge that the referen
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -260,8 +263,23 @@ def try_mutants(
         yield (str(name), answer) if isinstance(answer, Ended) else answer
 
 
-def _one(plan: MutantPlan, name: str, data: bytes) -> MutantResult:
+def _one(plan: MutantPlan, name: str, data: bytes) -> MutantResult | Ended:
+    if plan.options.get("device") == "cuda":
+        return _apart(plan, name, data)
+    return _here(plan, name, data)
+
+
+def _here(plan: MutantPlan, name: str, data: bytes) -> MutantResult:
     return try_mutant(_by_name(plan.system)[name], unpacked(data), plan)
+
+
+def _apart(plan: MutantPlan, name: str, data: bytes) -> MutantResult | Ended:
+    """In a process of its own: a break may leave the GPU's context of its process unusable for the next one."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(_here, plan, name, data).result()
+        except BrokenProcessPool:
+            return Ended("the driver or the break ended it", -1, ())
 
 
 @lru_cache(maxsize=2)

@@ -172,7 +172,8 @@ def _why(result: MutantResult) -> str:
     if not result.kills:
         return "no scenario notices; write one that does, or say why none can"
     kill = result.kills[0]
-    return f"a dropped fence is noticed by the {kill.how.value} of {kill.name!r} alone, and not by the order of device work"
+    where = f"the {kill.how.value} of {kill.name!r} (step {kill.step}: {kill.text})"
+    return f"a dropped fence is noticed by {where} alone, and not by the order of device work"
 
 
 def _table(console: Console, results: Sequence[MutantResult], every: bool) -> None:
