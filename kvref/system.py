@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kvref.exploring import Explored
 from kvref.observe import observe
 from kvref.policies import OFFERED
 from kvref.step import initial, step
@@ -29,6 +30,9 @@ class Reference:
 
     policies: ClassVar[Offer] = OFFERED
     """It follows those of its ``Setup`` (R16.1)."""
+
+    exploring: ClassVar[Explored] = Explored()
+    """For `kvspec explore`."""
 
     def __init__(self, setup: Setup) -> None:
         """Start with every slot free. Raises ``ValueError`` for a configuration that cannot be (R1.2)."""

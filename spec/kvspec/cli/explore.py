@@ -1,0 +1,200 @@
+"""``kvspec explore``: every state of a small model of the reference, breadth first."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_module
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvspec.cli.refusing import found_system, must_be_writable, refuse
+from kvspec.cli.stopping import terminated_like_ctrl_c
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kvspec.audit.explore.expanding import Plan
+    from kvspec.audit.explore.models import SmallModel
+    from kvspec.audit.explore.search import Answering, Explored
+
+MODULE = "kvspec.audit.explore.expanding"
+MOST_SHOWN = 5
+"""So many broken invariants of a state are shown."""
+
+
+def explore(
+    depth: Annotated[int | None, typer.Option(min=1, help="How many operations deep. Left out: as the model says.")] = None,
+    model: Annotated[str, typer.Option(help="The small model (docs/explore.md).")] = "standard",
+    ownership: Annotated[
+        str, typer.Option(help="Who owns the GPU pages of sparse groups: shared or private (section 14 of the rules).")
+    ] = "shared",
+    against: Annotated[str, typer.Option(help="The reference that is explored.")] = "kvref",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Left out: one for each core.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the scenario of what is broken into this file; it is printed otherwise.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the figures into this file, as JSON.")] = None,
+) -> None:
+    """Go through every state of a small model of the reference, breadth first, and check what must always hold.
+
+    States that differ only in names, in slots and in numbers that only grow are one. What is broken is shown with the shortest
+    path to it, as a scenario.
+
+    Exit status: 0 everything holds, 1 something does not, 2 wrong usage.
+    """
+    from rich.console import Console
+
+    plan, small = _plan(model, ownership, against)
+    deepest = depth or small.deepest
+    for option, path in (("--output", output), ("--json", json)):
+        if path is not None:
+            must_be_writable(option, path)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 140)  # a log has no edge
+    jobs = jobs or os.cpu_count() or 1
+    console.print(f"{small.name}, {ownership}: {small.text}", style="dim", markup=False)
+    start = time.monotonic()
+    done, stopped = _gone_through(plan, deepest, jobs, console)
+    seconds = time.monotonic() - start
+    _table(console, done)
+    if json is not None:
+        figures = {**_figures(done), "jobs": jobs, "seconds": round(seconds, 3), "stopped": stopped}
+        json.write_text(json_module.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    if done.violations:
+        _tell_violation(console, done, output)
+    for ended in done.lost:
+        console.print(f"states were lost: {ended.why}", style="bold red", markup=False, soft_wrap=True)
+    count = f"{done.states:,} states, {done.transitions:,} operations, depth {done.layers[-1].depth}"
+    if stopped:
+        count = f"stopped early: {count}, of which not all states were gone on from"
+    elif not done.layers[-1].states:
+        count += ": there is no other state"
+    console.print(f"{count}, {seconds:.1f} s, {done.transitions / max(seconds, 1e-9):,.0f} operations a second")
+    bad = bool(done.violations or done.lost or stopped)
+    if not bad:
+        console.print("no invariant is broken")
+    raise typer.Exit(1 if bad else 0)
+
+
+def _plan(model: str, ownership: str, against: str) -> tuple[Plan, SmallModel]:
+    """The plan; leaves if there is no such model, ownership or reference, or it cannot be explored."""
+    from kvspec.audit.explore.expanding import CannotExplore, Plan, exploring_of
+    from kvspec.audit.explore.models import NoModel
+    from kvspec.config import Ownership
+
+    known = [one.value for one in Ownership]
+    if ownership not in known:
+        refuse(f"--ownership {ownership}: expected {' or '.join(known)}")
+    found_system(against)
+    plan = Plan(model, ownership, against)
+    try:
+        small = plan.small()
+        exploring_of(against)
+    except NoModel as error:
+        refuse(f"--model {model}: {error}")
+    except CannotExplore as error:
+        refuse(f"--against {against}: {error}")
+    return plan, small
+
+
+@contextlib.contextmanager
+def _answering(plan: Plan, jobs: int) -> Iterator[Answering]:
+    """Whoever goes on from states: this process, or several."""
+    from kvspec.audit.explore.search import Here
+    from kvspec.harness.runner import process_context
+    from kvspec.harness.workers import Workers
+
+    if jobs == 1:
+        yield Here()
+        return
+    with Workers(jobs, process_context(MODULE, plan.against)) as workers:
+        yield workers
+
+
+def _gone_through(plan: Plan, depth: int, jobs: int, console: Console) -> tuple[Explored, bool]:
+    """What was gone through, and whether it was stopped."""
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    from kvspec.audit.explore.search import explore as search
+
+    columns = (TextColumn("depth {task.fields[depth]}"), TextColumn("{task.description}"), TimeElapsedColumn())
+    start = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=None, depth=0)
+
+        def tell(done: Explored) -> None:
+            layer = done.layers[-1]
+            rate = done.transitions / max(time.monotonic() - start, 1e-9)
+            text = f"{layer.expanded:,} of {layer.asked:,} gone on from; {done.states:,} states, {rate:,.0f} operations a second"
+            progress.update(bar, description=text, depth=layer.depth)
+
+        try:
+            with terminated_like_ctrl_c(), _answering(plan, jobs) as answering:
+                return search(plan, depth, answering, tell), False
+        except KeyboardInterrupt as stopped:
+            if not stopped.args:
+                raise
+            found: Explored = stopped.args[0]
+            return found, True
+
+
+def _table(console: Console, done: Explored) -> None:
+    """By depth, what was found; by operation, what came of it."""
+    from rich.table import Table
+
+    table = Table("depth", "new states", "operations", box=None, pad_edge=False)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    for layer in done.layers:
+        table.add_row(str(layer.depth), f"{layer.states:,}", f"{layer.transitions:,}")
+    console.print(table)
+    results = sorted({result for _, result in done.outcomes}, key=lambda one: (one != "done", one != "false", one))
+    verbs = Table("", *results, box=None, pad_edge=False)
+    for column in verbs.columns[1:]:
+        column.justify = "right"
+    for verb in sorted({verb for verb, _ in done.outcomes}):
+        verbs.add_row(verb, *(f"{done.outcomes[verb, result]:,}" if done.outcomes[verb, result] else "" for result in results))
+    console.print(verbs)
+
+
+def _tell_violation(console: Console, done: Explored, output: Path | None) -> None:
+    """The first of what is broken, with the shortest path to it."""
+    from rich.syntax import Syntax
+
+    from kvspec.audit.explore.writing import violation_text
+
+    first = done.violations[0]
+    told = [str(one) for one in first.broken]
+    for line in told[:MOST_SHOWN]:
+        console.print(f"BROKEN {line}", style="bold red", markup=False, soft_wrap=True)
+    if len(told) > MOST_SHOWN:
+        console.print(f"and {len(told) - MOST_SHOWN} more")
+    console.print(f"the shortest path to it: {len(first.path)} operations from where the model begins")
+    text = violation_text(done.plan, first.path, told)
+    if output is None:
+        console.print(Syntax(text, "yaml", word_wrap=True))
+    else:
+        output.write_text(text, encoding="utf-8")
+        console.print(f"{output}: written. Try: kvspec show {output}", markup=False, soft_wrap=True)
+
+
+def _figures(done: Explored) -> dict[str, Any]:
+    return {
+        "model": done.plan.model,
+        "ownership": done.plan.ownership,
+        "against": done.plan.against,
+        "states": done.states,
+        "operations": done.transitions,
+        "layers": [{"depth": one.depth, "states": one.states, "operations": one.transitions} for one in done.layers],
+        "outcomes": [{"verb": verb, "result": result, "count": count} for (verb, result), count in sorted(done.outcomes.items())],
+        "broken": [
+            {"invariant": one.invariant, "rule": one.rule, "text": one.text, "operations": len(first.path)}
+            for first in done.violations[:1]
+            for one in first.broken
+        ],
+    }
