@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kvref.system import Reference
@@ -104,8 +105,44 @@ class NewVersion(Reference):
         return outcome
 
     def observe(self) -> Observation:
-        from dataclasses import replace
-
         seen: Any = super().observe()
         requests = {name: replace(view, version=view.version + 1000 * self.more) for name, view in seen.requests.items()}
         return replace(seen, requests=requests)
+
+
+class _HurtByGrowth(Reference):
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.hurt = False
+
+    def apply(self, op: ops.Operation) -> Outcome:
+        outcome = super().apply(op)
+        self.hurt |= isinstance(op, ops.Resize) and _failed(outcome)
+        return outcome
+
+
+class ForgetsCached(_HurtByGrowth):
+    """A resize that fails costs what is cached."""
+
+    def observe(self) -> Observation:
+        seen = super().observe()
+        caches = {name: {layer: replace(view, cached=()) for layer, view in some.items()} for name, some in seen.caches.items()}
+        return replace(seen, caches=caches) if self.hurt else seen
+
+
+class KeepsReserved(_HurtByGrowth):
+    """A resize that fails reserves a slot all the same."""
+
+    def observe(self) -> Observation:
+        seen = super().observe()
+        more = {name: {group: frozenset((*some, 7)) for group, some in groups.items()} for name, groups in seen.reserved.items()}
+        return replace(seen, reserved=more) if self.hurt else seen
+
+
+class ForgetsFetches(_HurtByGrowth):
+    """What a fetch put out changes when a resize fails."""
+
+    def observe(self) -> Observation:
+        seen = super().observe()
+        fetches = {label: replace(view, found=(("hit", "hit"),)) for label, view in seen.fetches.items()}
+        return replace(seen, fetches=fetches) if self.hurt else seen

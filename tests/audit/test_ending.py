@@ -9,13 +9,16 @@ import pytest
 
 from kvspec.audit.ending import Ending, SideEnding, ending_differences
 from kvspec.observation import PageRef
-from kvspec.payload import Content
+from kvspec.payload import Content, Part
 
 KEY = ("kv", PageRef("a", "kv", 0), 0)
+WHOLE = Part(Content("a", "kv", 1), ((0, 64),))
 SIDE = SideEnding(
     tables={("rows", "kv"): ((("a.0", "-"),), (1,), None)},
     payloads={KEY: ("a.kv.0", Content("a", "kv", 0))},
     reads={"page": Content("a", "kv", 0), "table": frozenset({(("a.0", "-"),), (("b.0", "-"),)})},
+    cached={("a", "kv"): ((1, WHOLE), (0, None))},
+    fetched={"f": (("a", ("miss", "-")),)},
 )
 
 
@@ -37,6 +40,11 @@ def _said(change: dict[str, Any], side: int) -> list[str]:
         ({"reads": {**SIDE.reads, "page": Content("b", "kv", 0)}}, "page read page: what a wrote"),
         ({"reads": {**SIDE.reads, "table": frozenset({(("c.0", "-"),)})}}, "then [['c.0', '-']]"),
         ({"reads": {**SIDE.reads, "table": frozenset()}}, "then never published"),
+        ({"cached": {("a", "kv"): ((0, None), (1, WHOLE))}}, "cached of a.kv: [1, 0], then [0, 1]"),
+        ({"cached": {}}, "cached of a.kv: [1, 0], then []"),
+        ({"cached": {("a", "kv"): ((1, b"x"), (0, None))}}, "what is cached of a.kv: numbers [1] are not the same"),
+        ({"fetched": {"f": (("a", ("hit", "-")),)}}, "fetch f: (('a', ('miss', '-')),), then (('a', ('hit', '-')),)"),
+        ({"fetched": {}}, "fetch f: (('a', ('miss', '-')),), then nothing"),
         ({"reads": {"page": SIDE.reads["page"]}}, "read table has a result in only one of the two orders"),
     ],
 )

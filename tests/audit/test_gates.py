@@ -52,6 +52,26 @@ TWO = """
     expect: {done: ["publish:rows"], table: {rows: [[a.0]]}}
 """
 
+FETCHING = """
+  - create: a
+  - resume: {request: a, decode: true}
+  - resize: {request: a, capacity: 4}
+  - resize: {request: a, history: 4}
+  - batch: {name: rows, rows: 1, blocks: 2}
+  - add: {batch: rows, request: a}
+  - publish: rows
+  - gate: {stream: s1, as: g1}
+  - gate: {stream: s2, as: g2}
+  - fetch: {batch: rows, layer: kv, select: {a: [0]}, as: now}
+    expect: {fetched: {now: {a: [miss]}}, resident: {a.kv: [0]}}
+  - record_read: {batch: rows, stream: s1}
+  - fetch: {batch: rows, layer: kv, select: {a: [1]}, stream: s2, as: later}
+    expect: {pending: ["fetch:later"]}
+  - open: g1
+  - open: g2
+    expect: {fetched: {later: {a: [miss]}}, resident: {a.kv: [1, 0]}}
+"""
+
 
 @cache
 def _suite() -> tuple[Scenario, ...]:
@@ -64,9 +84,9 @@ def _named(name: str) -> Named:
     return Named(name, find_system(name))
 
 
-def _scenario(folder: Path, steps: str) -> Scenario:
+def _scenario(folder: Path, steps: str, head: str = HEAD) -> Scenario:
     path = folder / "gates.yaml"
-    path.write_text(HEAD + steps)
+    path.write_text(head + steps)
     return load_file(path)[0]
 
 
@@ -188,6 +208,19 @@ def test_an_end_that_depends_on_the_order_is_found_though_both_systems_agree(tmp
     assert found.result is None
     assert found.order is not None and found.order.gates == ("g2", "g1")
     assert [text for text in found.differences if "payload of a.kv.0" in text and "what late wrote" in text]
+
+
+def _other_found(seen: Observation) -> Observation:
+    return replace(seen, fetches={label: replace(view, found=(("hit",),)) for label, view in seen.fetches.items()})
+
+
+def test_what_fetches_came_to_does_not_depend_on_the_order(tmp_path: Path) -> None:
+    scenario = _scenario(tmp_path, FETCHING, HEAD.replace("sparse: true", "sparse: true, selected: 1, reserve: 2"))
+    found = permute(scenario, _named("kvgpu"), _named("kvref"), {"device": "sim"})
+    assert (found.verdict, found.orders) == (Verdict.PASSED, 4)
+    found = permute(scenario, _tampered(_other_found), _tampered(_other_found))
+    assert found.verdict is Verdict.FAILED and found.result is None
+    assert "tampered: fetch later: (('a', ('miss',)),), then (('a', ('hit',)),)" in found.differences
 
 
 def test_a_divergence_in_one_order_alone_is_found(tmp_path: Path) -> None:

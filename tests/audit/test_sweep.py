@@ -93,6 +93,26 @@ def test_leftovers_are_found(system: str, only: str, stage: str) -> None:
     assert not sweep_story("kvref", only).findings
 
 
+@pytest.mark.parametrize(
+    ("system", "stage", "said"),
+    [
+        ("ForgetsCached", "in the step that fails", "cached of a.main changed without a fetch of it"),  # any replay sees it
+        ("KeepsReserved", "is not as before", "reserved slots: {'a.main': [3]}, now {'a.main': [3, 7]}"),
+        ("ForgetsFetches", "is not as before", "fetches: {'f': "),
+    ],
+)
+def test_leftovers_of_fetches_are_found(system: str, stage: str, said: str) -> None:
+    def swept(name: str) -> SweepResult:
+        text = Path(__file__).with_name("fetch_story.yaml").read_text()
+        return sweeper(SweepPlan(name, name, only=Injection.parse("8:gpu.main:0"))).sweep(scenario(text))
+
+    (finding,) = swept(f"tests.audit.leaky:{system}").findings
+    assert stage in finding.stage
+    assert [text for text in finding.texts if text.startswith(said)], finding.texts
+    assert swept("kvref").tested == {("resize", "gpu slots"): 1}
+    assert not swept("kvref").findings
+
+
 @pytest.mark.parametrize("system", ["LeakyGrowth", "HalfDone", "WrongKind", "Grudge", "NeverAgain", "NewVersion"])
 def test_no_plain_run_would_have_found_it(system: str) -> None:
     name = f"tests.audit.leaky:{system}"
@@ -152,4 +172,5 @@ def test_the_matrix_has_reasons_or_counts() -> None:
     assert code == 1  # one scenario fills few cells
     assert "? resume, onboard: no scenario fails so" in output
     assert "private copies are made by the first resume alone" in output
+    assert "gpu slots" not in reasons()["enter_decode"]  # it reserves (R15.2)
     assert reasons()["evict"]["gpu slots"].startswith("they take no slot on the GPU")

@@ -1,16 +1,16 @@
-"""What a replay ends in, in names that do not depend on the slots chosen: device tables, payloads, what reads returned."""
+"""What a replay ends in, in names that do not depend on slots: device tables, payloads, what reads and fetches returned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kvspec.harness.memory import Memory, read_positions
 from kvspec.harness.naming import Index, PageKey, page_name
 from kvspec.harness.payloads import payload_text
 from kvspec.observation import Observation, ReadView
-from kvspec.payload import Content
+from kvspec.payload import Content, Part
 from kvspec.refs import group_shapes
 from kvspec.scenario import Scenario, Step
 from kvspec.system import Outcome
@@ -19,6 +19,11 @@ Names: TypeAlias = tuple[tuple[str, ...], ...]
 Table: TypeAlias = tuple[Names, tuple[int, ...], object]
 """A group's tables as they are on the device: entries by name, counts, levels."""
 Payload: TypeAlias = Content | bytes | None
+Cached: TypeAlias = tuple[tuple[int, Part | bytes | None], ...]
+"""What is cached of a layer, the most recent first: numbers, with what is there."""
+Entry: TypeAlias = tuple[str, str, int]
+"""A request, a layer, and a number that is cached."""
+Written: TypeAlias = tuple[frozenset[PageKey], frozenset[str], frozenset[Entry]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +32,15 @@ class SideEnding:
 
     ``tables``: by batch and group, what is on the device. ``payloads``: by page, with the page's name for the reader.
     ``reads``: by label, the payload that a page read returned, or every reading of the rows that a table read returned
-    (publications with the same entries can be read in several ways).
+    (publications with the same entries can be read in several ways). ``cached``: by request and layer. ``fetched``: by label, by
+    row, who was in it and what came of each number.
     """
 
     tables: Mapping[tuple[str, str], Table]
     payloads: Mapping[PageKey, tuple[str, Payload]]
     reads: Mapping[str, Payload | frozenset[Names]]
+    cached: Mapping[tuple[str, str], Cached] = field(default_factory=dict)
+    fetched: Mapping[str, tuple[tuple[str | None, tuple[str, ...]], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +79,23 @@ class Endings:
         one, two = (_side(side.memory, side.before, written) for side in self._sides)
         return Ending((one, two))
 
-    def _written(self) -> tuple[frozenset[PageKey], frozenset[str]]:
-        """The pages and the labels of page reads whose content is defined: the reference names it."""
+    def _written(self) -> Written:
+        """The pages, labels of page reads and cached numbers whose content is defined: the reference names it."""
         index = self._sides[0].before
         assert index is not None
         pages = frozenset(key for key, page in zip(index.keys, index.pages, strict=True) if page.payload is not None)
         reads = frozenset(label for label, read in index.observation.reads.items() if read.payload is not None)
-        return pages, reads
+        cached = frozenset(
+            (name, layer, one.number)
+            for name, layers in index.observation.caches.items()
+            for layer, view in layers.items()
+            for one in view.cached or ()
+            if one.payload is not None
+        )
+        return pages, reads, cached
 
 
-def _side(memory: Memory, index: Index | None, written: tuple[frozenset[PageKey], frozenset[str]]) -> SideEnding:
+def _side(memory: Memory, index: Index | None, written: Written) -> SideEnding:
     assert index is not None
     tables: dict[tuple[str, str], Table] = {}
     for name, view in index.observation.batches.items():
@@ -95,7 +110,24 @@ def _side(memory: Memory, index: Index | None, written: tuple[frozenset[PageKey]
         for label, view in index.observation.reads.items()
         if view.entries is not None or label in written[1]
     }
-    return SideEnding(tables, payloads, reads)
+    return SideEnding(tables, payloads, reads, _cached(index.observation, written[2]), _fetched(index.observation))
+
+
+def _cached(seen: Observation, defined: frozenset[Entry]) -> dict[tuple[str, str], Cached]:
+    return {
+        (name, layer): tuple((one.number, one.payload if (name, layer, one.number) in defined else None) for one in view.cached)
+        for name, layers in seen.caches.items()
+        for layer, view in layers.items()
+        if view.cached is not None
+    }
+
+
+def _fetched(seen: Observation) -> dict[str, tuple[tuple[str | None, tuple[str, ...]], ...]]:
+    return {
+        label: tuple(zip(view.requests, view.found, strict=True))
+        for label, view in seen.fetches.items()
+        if view.found is not None
+    }
 
 
 def _read(memory: Memory, label: str, view: ReadView) -> Payload | frozenset[Names]:
@@ -126,6 +158,7 @@ def ending_differences(first: Ending, other: Ending, names: tuple[str, str]) -> 
                 said = [payload_text(page[1], ()) for page in pages if page is not None]
                 yield f"{name}: payload of {pages[0][0]}: {said[0]}, then {said[1]}"
         yield from _read_differences(name, one, two)
+        yield from _fetch_differences(name, one, two)
 
 
 def _read_differences(name: str, one: SideEnding, two: SideEnding) -> Iterator[str]:
@@ -140,6 +173,20 @@ def _read_differences(name: str, one: SideEnding, two: SideEnding) -> Iterator[s
         elif first != other:
             said = [payload_text(payload, ()) if not isinstance(payload, frozenset) else "rows" for payload in (first, other)]
             yield f"{name}: page read {label}: {said[0]}, then {said[1]}"
+
+
+def _fetch_differences(name: str, one: SideEnding, two: SideEnding) -> Iterator[str]:
+    for key in sorted(one.cached.keys() | two.cached.keys()):
+        cached, title = [side.cached.get(key, ()) for side in (one, two)], ".".join(key)
+        numbers = [[number for number, _ in each] for each in cached]
+        if numbers[0] != numbers[1]:
+            yield f"{name}: cached of {title}: {numbers[0]}, then {numbers[1]}"
+        elif cached[0] != cached[1]:
+            other = [number for (number, was), (_, now) in zip(*cached, strict=True) if was != now]
+            yield f"{name}: what is cached of {title}: numbers {other} are not the same in both orders"
+    for label in sorted(one.fetched.keys() | two.fetched.keys()):
+        if one.fetched.get(label) != two.fetched.get(label):
+            yield f"{name}: fetch {label}: {one.fetched.get(label, 'nothing')}, then {two.fetched.get(label, 'nothing')}"
 
 
 def _table(table: Table | None) -> str:

@@ -21,7 +21,7 @@ from kvspec.scenario import UNSET, Expect, Scenario, Step
 
 MOST = math.factorial(5)
 """So many orders of one scenario are tried: all of up to 5 gates, a sample of more."""
-OF_THE_MOMENT = ("pending", "done", "sees", "payload", "staging")
+OF_THE_MOMENT = ("pending", "done", "sees", "payload", "staging", "fetched", "resident")
 """Expectations that depend on which gates are open."""
 
 GateSteps = tuple[Step, ...]

@@ -58,6 +58,7 @@ def leftovers(before: Index, after: Index, allowed: Allowed) -> Iterator[str]:
     if ahead:
         return  # what of pages, tree and counters belongs to the part that stays is seen when the call is repeated
     yield from _pages(before, after, allowed)
+    yield from _fetched(old, new)
     if sorted(block.tokens for block in old.tree) != sorted(block.tokens for block in new.tree):
         yield "the tree has other blocks"
     for key in sorted(old.pools):
@@ -162,6 +163,36 @@ def _pages(before: Index, after: Index, allowed: Allowed) -> Iterator[str]:
             fresh = was.payload is None or was.ready.pending or now.ready.pending
             if not (allowed.wrote and fresh) and not (allowed.queued and now.ready.pending):
                 yield f"payload of page {page_name(was)}: {was.payload}, now {now.payload}"
+
+
+def _fetched(old: Observation, new: Observation) -> Iterator[str]:
+    """R15.2, R15.3: what is reserved and cached, and where."""
+    if old.reserved != new.reserved:
+        yield f"reserved slots: {_slots(old)}, now {_slots(new)}"
+    for what, one, two in (("cached", _cached(old), _cached(new)), ("fetches", _put_out(old), _put_out(new))):
+        if one != two:
+            yield f"{what}: {one}, now {two}"
+
+
+def _slots(seen: Observation) -> dict[str, list[int]]:
+    return {f"{name}.{group}": sorted(slots) for name, groups in seen.reserved.items() for group, slots in groups.items()}
+
+
+def _cached(seen: Observation) -> dict[str, object]:
+    """By request and layer, the numbers with their entries; what is in them by name, where there are names."""
+    return {
+        f"{name}.{layer}": view.cached and [(one.number, one.entry, _named(one.payload)) for one in view.cached]
+        for name, layers in seen.caches.items()
+        for layer, view in layers.items()
+    }
+
+
+def _named(payload: object) -> object:
+    return None if isinstance(payload, bytes) else payload
+
+
+def _put_out(seen: Observation) -> dict[str, object]:
+    return {label: (view.requests, view.entries, view.found) for label, view in seen.fetches.items()}
 
 
 def _pool(before: Index, after: Index, was: PoolView, now: PoolView, allowed: Allowed) -> Iterator[str]:

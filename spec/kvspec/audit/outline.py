@@ -39,6 +39,13 @@ def outline(index: Index) -> dict[str, object]:
         for group, entries in batch.published.items():
             shape = tuple(tuple(word == BAD for word in row) for row in entries.page_table)
             found[f"tables of {name}.{group}"] = (entries.num_blocks, entries.page_level, shape)
+    for name, groups in seen.reserved.items():
+        found |= {f"reserved slots of {name}.{group}": len(slots) for group, slots in groups.items()}
+    for name, layers in seen.caches.items():
+        for layer, cache in layers.items():
+            found[f"cached of {name}.{layer}"] = cache.cached and [one.number for one in cache.cached]
+    for label, fetch in seen.fetches.items():
+        found[f"fetch {label}"] = (fetch.requests, fetch.found)
     found["counters"] = seen.lifetime
     found["counters since the last reset"] = seen.since_reset
     return found

@@ -295,7 +295,10 @@ class _Attempt:
         loose: set[str] = set()
         if stepper.remembered.memories[0].gates:
             # Readiness and fences have more behind them (R4.8), slots come in another order (R7.2), more buffers are in flight.
-            loose = {"pending", "done", "payload", "staging"}
+            loose = {"pending", "done", "payload", "staging", "fetched", "resident"}
+        newer = self.injection.queued or not self._only_submission()
+        if newer:  # versions, of owners of what was copied from too (R4.8)
+            loose |= {"dirty", "dirty_rows"}
         # Where members have gone ahead, what is left to do is another call than the one that the scenario speaks of.
         ahead = step.op.verb in PARTLY and not isinstance(step.op, Commit) and _ahead(before, failed)
         dropped = set(AGAINST_BEFORE) if step.op.verb in PARTLY else set()
@@ -308,7 +311,7 @@ class _Attempt:
                 departed = True
                 if not ahead and not (name.startswith(LOOSE) and self._may_depart()):
                     self._found(f"after the step was repeated, {stepper.names[side]} is not as without the failure", (text,))
-        if self.injection.queued or not self._only_submission():
+        if newer:
             loose.add("version_since")
         for later in self.scenario.steps[place + 1 :]:
             changed = _renumbered(later, later.op, loose)
