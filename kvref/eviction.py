@@ -14,6 +14,7 @@ from kvref.maps import Map
 from kvref.pages import give_up
 from kvref.policies.evict_unit import with_it
 from kvref.policies.held import may_leave
+from kvref.policies.release_order import turn
 from kvref.state import Page, Request, State, locked, locked_backings, pool_group_of, status
 from kvref.tree import doomed, drop, kept_for
 from kvref.values import memoised, replace
@@ -61,8 +62,13 @@ def queues(state: State) -> dict[PoolGroup, list[Page]]:
         if p.id not in owned and may_leave(state, p):
             found.setdefault(pool_group_of(state, p), []).append(p)
     for pages in found.values():
-        pages.sort(key=lambda p: (p.priority, p.since, -p.block, p.group, p.id))
+        pages.sort(key=lambda p: order(state, p))
     return found
+
+
+def order(state: State, page: Page) -> tuple[int, tuple[int, int], tuple[int, int], int]:
+    """R10.2: the place of a page in the order of eviction; the lowest leaves first."""
+    return page.priority, page.since, turn(state, page), page.id
 
 
 def reserve_room(state: State, plan: Plan, pool: PoolGroup, n: int = 1) -> Plan | None:
@@ -205,7 +211,7 @@ def clear(state: State) -> State:
     """R10.5: drop every droppable page on every level, in eviction order, the hottest level first."""
     for level in state.layout.levels:
         pages = [p for pool in state.layout.pool_groups() if pool[0] is level for p in evictable(state, pool)]
-        for page in sorted(pages, key=lambda p: (p.priority, p.since, -p.block, p.group, p.id)):
+        for page in sorted(pages, key=lambda p: order(state, p)):
             if page.id in state.pages and status(state, state.pages[page.id]) is PageStatus.DROPPABLE:
                 state = drop(state, state.pages[page.id])
     return state

@@ -1,6 +1,6 @@
 """vLLM's manager of KV blocks under the suite: ``kvspec run --system vllm_adapter:VllmSystem --profile prefix``.
 
-It imports the vLLM that is installed and contains nothing of it. One group of full attention.
+It imports the vLLM that is installed and contains nothing of it. Full attention and sliding windows, one group or several.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_block_hash, get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id, get_request_block_hasher, init_none_hash
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
 from vllm.v1.request import Request as EngineRequest
 
 from kvspec.adapter import Facts, Page, Request, adapter
-from kvspec.config import LayerKind, ManagerConfig, group_names
+from kvspec.config import LayerKind, Level, ManagerConfig, group_names
 from kvspec.errors import ErrorKind
-from kvspec.refs import group_shapes
-from kvspec.system import DeviceLimit, Setup
+from kvspec.refs import group_shapes, pool_groups
+from kvspec.system import Setup, Unsupported
 
 Tokens = tuple[int, ...]
 LONGEST = 1 << 20
@@ -46,24 +46,25 @@ class Untimely(Exception):
 
 def unfit(manager: ManagerConfig) -> Iterator[str]:
     """What about a configuration this adapter cannot do."""
-    if len(group_names(manager)) > 1:
-        yield "several layer groups"
+    if len(pool_groups(manager)[Level.GPU]) > 1:
+        yield "groups whose pages differ in size"
     if len(manager.levels) > 1:
         yield "a host level"
-    if any(layer.kind is LayerKind.SSM or layer.sliding_window for layer in manager.layers):
-        yield "windows or states"
+    if any(layer.kind is LayerKind.SSM for layer in manager.layers):
+        yield "states"
+    if any(layer.sink_tokens for layer in manager.layers):
+        yield "sink tokens"
     if manager.max_util_for_resume < 1:
         yield "max_util_for_resume"
 
 
 @dataclass
 class Known:
-    """A request, and what an engine knows of it besides. ``turn``: when it was matched, 0 once it has run."""
+    """A request, and what an engine knows of it besides."""
 
     engine: EngineRequest
     capacity: int
     active: bool = False
-    turn: int = 0
     caching: bool = True
     closed: bool = False
 
@@ -81,8 +82,10 @@ class Known:
         "partial_blocks": "none",
         "dedupe": "keep_both",
         "held": "pinned",
-        "match_renews": True,
+        "recency": "let_go",
+        "release_order": "by_group",
         "on_drop": "page_alone",
+        "on_drop_windowed": "page_alone",
         "room": "not_counted",
     },
     unfit=unfit,
@@ -91,26 +94,32 @@ class VllmSystem:
     """The verbs that the manager can do, each with the arguments that it understands."""
 
     def __init__(self, setup: Setup) -> None:
-        (self.group,) = group_names(setup.manager)
-        (shape,) = group_shapes(setup.manager).values()
+        self.groups = group_names(setup.manager)
+        shapes = group_shapes(setup.manager)
         (gpu,) = setup.manager.levels
-        slots = gpu.slots or (gpu.bytes or 0) // shape.page_bytes
+        slots = gpu.slots or (gpu.bytes or 0) // shapes[self.groups[0]].page_bytes
         self.size = setup.manager.tokens_per_block
+        self.windows = [layer.sliding_window for layer in setup.manager.layers if layer.name in self.groups]
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(self.size, sha256)
-        spec = FullAttentionSpec(block_size=self.size, num_kv_heads=1, head_size=1, dtype=torch.float16)
         config = KVCacheConfig(
             num_blocks=slots + 1,  # one is the null block
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec([self.group], spec)],
+            kv_cache_groups=[
+                KVCacheGroupSpec([name], self._spec(window)) for name, window in zip(self.groups, self.windows, strict=True)
+            ],
         )
         self.manager = KVCacheManager(config, LONGEST, scheduler_block_size=self.size, hash_block_size=self.size)
+        self.kinds = self.manager.coordinator.single_type_managers
         self.pool = self.manager.block_pool
         self.requests: dict[str, Known] = {}
         self.prefixes: dict[bytes, Tokens] = {}
         self.taken: dict[str, list] = {}
         self.numbers = itertools.count()
-        self.turn = 0  # counts what changes the line of free blocks
+
+    def _spec(self, window: int | None):
+        about = {"block_size": self.size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float16}
+        return FullAttentionSpec(**about) if window is None else SlidingWindowSpec(sliding_window=window, **about)
 
     def create(self, request: str, tokens: Tokens | None) -> int:
         if request in self.requests and not self.requests[request].closed:
@@ -122,15 +131,14 @@ class VllmSystem:
         if length:
             self.manager.allocate_slots(engine, 0, length, blocks)
         engine.num_computed_tokens = length
-        self.turn += 1
-        self.requests[request] = Known(engine, length, turn=self.turn)
+        self.requests[request] = Known(engine, length)
         return length
 
     def resume(self, request: str) -> bool:
         one = self._live(request)
         if one.active:
             raise Untimely(f"request {request} is active")
-        one.active, one.turn = True, 0
+        one.active = True
         return True
 
     def resize(self, request: str, capacity: int | None, history: int | None) -> bool:
@@ -140,16 +148,20 @@ class VllmSystem:
         if not one.engine.num_computed_tokens <= done <= room:
             raise Wrong(f"{done} of {room} tokens, {one.engine.num_computed_tokens} before")
         self._running(one, request)
-        if -(-room // self.size) < len(self._blocks(one)):
-            raise DeviceLimit("vLLM gives back no block of a request that runs")
-        if -(-room // self.size) > len(self._blocks(one)):
+        there, wanted = len(self._blocks(one)[0]), -(-room // self.size)
+        if wanted < there:
+            raise Unsupported("giving back blocks of a request that runs")
+        if wanted > there:
+            if any(self._stale(window, done) > there for window in self.windows):
+                raise Unsupported("growth without the blocks that are behind the window at once")
             more = room - one.engine.num_computed_tokens
             if self.manager.allocate_slots(one.engine, more, delay_cache_blocks=True) is None:
                 return False
         one.capacity, one.engine.num_computed_tokens = room, done
+        self._let_go(one)
         return True
 
-    def commit(self, request: str, tokens: Tokens) -> None:
+    def commit(self, request: str, tokens: Tokens, end: bool) -> None:
         one = self._live(request)
         self._check(tokens)
         total = one.engine.num_tokens + len(tokens)
@@ -158,44 +170,60 @@ class VllmSystem:
         self._running(one, request)
         if tokens and not one.caching:
             raise Untimely(f"request {request} caches nothing more")
+        if 1 in self.windows and total // self.size > one.engine.num_tokens // self.size:
+            raise Unsupported("caching blocks of a window of one token")
         one.engine.append_output_token_ids(list(tokens))
         one.engine.num_computed_tokens = max(one.engine.num_computed_tokens, total)
         self._remember(one.engine)
         self.manager.cache_blocks(one.engine, total)
+        one.caching &= not end
+        self._let_go(one)
 
     def stop_committing(self, request: str) -> None:
-        self._live(request).caching = False
+        one = self._live(request)
+        one.caching = False
+        self._let_go(one)
 
     def close(self, request: str) -> None:
         one = self._found(request)
         if not one.closed:
-            if one.turn and one.turn != self.turn and any(block.ref_cnt == 1 for block in self._blocks(one)):
-                raise DeviceLimit(
-                    "vLLM matches what it schedules: what a request that never ran has matched is young when it leaves"
-                )
-            self.turn += 1
             self.manager.free(one.engine)
             one.active, one.closed = False, True
 
-    def seed_prefix(self, tokens: Tokens, level: str) -> None:
+    def seed_prefix(self, tokens: Tokens, level: str, groups: Tokens | None) -> None:
         self._there(level)
+        for group in groups or ():
+            self._there(level, group)
         self._check(tokens)
         full = len(tokens) // self.size
         engine = self._engine(tokens[: full * self.size])
-        blocks = self.manager.get_computed_blocks(self._engine((*tokens[: full * self.size], 0)))[0]
-        there = list(blocks.blocks[0])
-        missing = full - len(there)
-        queue = self.pool.free_block_queue.get_all_free_blocks()
-        way = {block.block_hash for block in there}
-        if missing > sum(block.block_hash not in way for block in queue):
-            raise Full(f"{len(queue)} blocks are free")
-        if any(block.block_hash in way for block in queue[:missing]):
-            raise DeviceLimit("a block that the longer prefix begins with would be evicted for it")
-        self.turn += bool(missing)
-        new = self.pool.get_new_blocks(missing)
+        named = [n for n, group in enumerate(self.groups) if groups is None or group in groups]
+        if full and any(self.windows[n] == 1 for n in named):
+            raise Unsupported("caching blocks of a window of one token")
+        found = [[self.pool.get_cached_block(key, [n]) for key in engine.block_hashes] for n in range(len(self.groups))]
+        way = [block for block in self._hashed() if get_block_hash(block.block_hash) in engine.block_hashes]
+        missing = {n: [number for number, block in enumerate(found[n]) if block is None] for n in named}
+        count = sum(map(len, missing.values()))
+        if count > self.pool.get_num_free_blocks() - sum(not block.ref_cnt for block in way):
+            raise Full(f"{self.pool.get_num_free_blocks()} blocks are free")
+        new = self._apart(way, count)
         self._remember(engine)
-        self.pool.cache_full_blocks(engine, there + new, len(there), full, self.size, 0)
-        self.pool.free_blocks(reversed(new))
+        for n, numbers in missing.items():
+            mine = [self.pool.null_block] * full  # which is passed over
+            for number in numbers:
+                mine[number] = new.pop()
+            self.pool.cache_full_blocks(engine, mine, 0, full, self.size, n)
+            self.pool.free_blocks(mine[number] for number in reversed(numbers))
+
+    def _apart(self, blocks: list, count: int) -> list:
+        """So many free blocks, but for some that stay where they are in the line."""
+        line = self.pool.free_block_queue.get_all_free_blocks()
+        for block in (apart := [block for block in line if block in blocks]):
+            self.pool.free_block_queue.remove(block)
+        new = self.pool.get_new_blocks(count)
+        rest = self.pool.free_block_queue.popleft_n(self.pool.get_num_free_blocks())
+        self.pool.free_block_queue.append_n([block for block in line if block in apart or block in rest])
+        return new
 
     def evict(self, level: str, group: str | None, pages: int) -> None:
         self._there(level, group)
@@ -226,28 +254,52 @@ class VllmSystem:
 
     def observe(self) -> Facts:
         """What the manager shows now."""
-        hashed = [block for block in self.pool.blocks if block.block_hash is not None]
+        hashed = self._hashed()
+        cached: dict[str, list[Page]] = {group: [] for group in self.groups}
+        for block in hashed:
+            if not block.ref_cnt:
+                cached[self.groups[get_group_id(block.block_hash)]].append(self._page(block))
         return Facts(
             requests={name: self._request(one) for name, one in self.requests.items()},
             free={"gpu": self._unused()},
             tree=list(dict.fromkeys(self._prefix(block) for block in hashed)),
-            cached={self.group: [self._page(block) for block in hashed if not block.ref_cnt]},
+            cached=cached,
             evictable={"gpu": [block.block_id - 1 for block in self._idle()]},
         )
 
     def _request(self, one: Known) -> Request:
+        history = one.engine.num_computed_tokens
+        blocks, kept = {}, {}
+        for group, window, mine in zip(self.groups, self.windows, self._blocks(one), strict=True):
+            stale = self._stale(window, history)
+            pages = [None if block.is_null else self._page(block) for block in mine]
+            kept[group] = {number: page for number, page in enumerate(pages[:stale]) if page is not None}
+            blocks[group] = [None if number in kept[group] else page for number, page in enumerate(pages)]
         return Request(
             status="closed" if one.closed else "active" if one.active else "suspended",
-            phase="prefill",
             capacity=one.capacity,
-            history=one.engine.num_computed_tokens,
+            history=history,
             committed=one.engine.num_tokens,
-            blocks={self.group: [self._page(block) for block in self._blocks(one)]},
-            eligible={self.group: 0},
+            blocks=blocks,
+            kept=kept,
         )
 
-    def _page(self, block) -> Page | None:
-        return None if block.is_null else Page("gpu", block.block_id - 1, tokens=self._prefix(block))
+    def _stale(self, window: int | None, history: int) -> int:
+        """How many leading blocks are behind a window."""
+        return 0 if window is None else max(0, history + 1 - window) // self.size
+
+    def _let_go(self, one: Known) -> None:
+        """Give back what is behind a window. What may still be hashed is not processed yet: it stays."""
+        history, whole = one.engine.num_computed_tokens, one.engine.num_tokens // self.size * self.size
+        processed = [history]
+        for kind, window in zip(self.kinds, self.windows, strict=True):
+            if window is not None:
+                processed.append(min(history, whole + window - 1) if one.caching else history)
+                kind.remove_skipped_blocks(one.engine.request_id, processed[-1])
+        one.engine.num_in_flight_tokens = history - min(processed)  # what the next growth gives back by itself
+
+    def _page(self, block) -> Page:
+        return Page("gpu", block.block_id - 1, tokens=self._prefix(block))
 
     def _prefix(self, block) -> Tokens | None:
         return None if block.block_hash is None else self.prefixes[get_block_hash(block.block_hash)]
@@ -256,8 +308,14 @@ class VllmSystem:
         for number, key in enumerate(engine.block_hashes, start=1):
             self.prefixes[key] = tuple(engine.all_token_ids[: number * self.size])
 
-    def _blocks(self, one: Known) -> list:
-        return [] if one.closed else list(self.manager.get_blocks(one.engine.request_id).blocks[0])
+    def _blocks(self, one: Known) -> list[list]:
+        """Its blocks by group."""
+        if one.closed:
+            return [[] for _ in self.groups]
+        return [list(blocks) for blocks in self.manager.get_blocks(one.engine.request_id).blocks]
+
+    def _hashed(self) -> list:
+        return [block for block in self.pool.blocks if block.block_hash is not None]
 
     def _idle(self) -> list:
         return [block for block in self.pool.free_block_queue.get_all_free_blocks() if block.block_hash is not None]
@@ -293,7 +351,7 @@ class VllmSystem:
             raise Wrong("a token is negative")
 
     def _there(self, level: str, group: str | None = None) -> None:
-        if group not in (None, self.group):
+        if group is not None and group not in self.groups:
             raise Unknown(f"there is no group {group}")
         if level != "gpu":
             raise Wrong(f"there is no {level}")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kvref.maps import Map
-from kvref.state import Key, Page, State, active, blocks_of, is_locked, locked_backings, locks, needed
+from kvref.state import Key, Page, State, active, blocks_of, is_locked, kept, locked_backings, locks, needed, users
 
 
 def renewed(before: State, state: State) -> Iterator[Page]:
     """The pages, as they now are, that have become young since ``before``, new ones aside."""
-    return _left(before, state) if state.layout.policies.recency == "release" else _used(before, state)
+    return RENEWED[state.layout.policies.recency](before, state)
 
 
 NOTHING: Map[Key, int] = Map()
@@ -48,3 +48,16 @@ def _used(before: State, state: State) -> Iterator[Page]:
 
 def _apart(page: Page | None) -> bool:
     return page is None or page.node is None
+
+
+def _let_go(before: State, state: State) -> Iterator[Page]:
+    """``let_go``: those that a request kept, active or not, and none does any more."""
+    yield from (state.pages[pid] for pid in sorted(_kept(before) - _kept(state)) if pid in state.pages)
+
+
+def _kept(state: State) -> frozenset[int]:
+    backings = (p.id for p in state.pages.values() if p.backing and users(state, p)) if state.layout.private else ()  # R14.10
+    return frozenset(kept(state)).union(backings)
+
+
+RENEWED: Mapping[str, Callable[[State, State], Iterator[Page]]] = {"release": _left, "access": _used, "let_go": _let_go}

@@ -25,8 +25,9 @@ class Policies(Model):
     copy_at: Literal["resume", "create"] = "resume"
     dedupe: Literal["rebase", "keep_both"] = "rebase"
     held: Literal["evictable", "pinned"] = "evictable"
-    recency: Literal["release", "access"] = "release"
+    recency: Literal["release", "access", "let_go"] = "release"
     match_renews: bool = False
+    release_order: Literal["by_block", "by_group"] = "by_block"
     evict_unit: Literal["page", "node"] = "page"
     on_drop: Literal["subtree", "page_alone"] = "subtree"
     on_drop_windowed: Literal["subtree", "page_alone"] = "subtree"
@@ -85,12 +86,24 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
         ),
         "recency": Policy(
             "What makes a page young in the order of eviction.",
-            {"release": "leaving LOCKED", "access": "being locked, or entering the tree"},
+            {
+                "release": "leaving LOCKED",
+                "access": "being locked, or entering the tree",
+                "let_go": "that the last request which keeps it lets go of it, active or not",
+            },
             ("R10.2",),
         ),
         "match_renews": Policy(
             "Whether a match makes a page young.",
             {False: "it does not", True: "it does, as if the page left LOCKED then"},
+            ("R10.2",),
+        ),
+        "release_order": Policy(
+            "Which of the pages leave first that became young in one operation.",
+            {
+                "by_block": "those of higher blocks, of one block that of the lower group",
+                "by_group": "those of the lower group, in a group those of higher blocks",
+            },
             ("R10.2",),
         ),
         "evict_unit": Policy(

@@ -72,7 +72,8 @@ class Unsupported(Exception):
     """A system cannot do what a scenario needs, and knows that only now; what it cannot do at all it declares.
 
     A system lets it out of ``apply``, or while it is built; its text says in short what cannot be done. The scenario is skipped
-    from there on, and counted with what the system lacks.
+    from there on, and counted with what the system lacks. Random lifecycles pass the call over and go on, so it must have changed
+    nothing.
     """
 
     def __init__(self, reason: str) -> None:

@@ -30,3 +30,11 @@ def counts(said: str) -> tuple[int, int]:
     found = re.search(r"^(\d+) passed, (\d+) failed", said, re.MULTILINE)
     assert found is not None, said
     return int(found[1]), int(found[2])
+
+
+def caught_by(kvspec: Callable[..., tuple[int, str]], bug: str, seeds: int = 30) -> int:
+    """The lifecycle that first differed with a mistake planted, which it must within some."""
+    code, said = kvspec("fuzz", "--seeds", str(seeds), "--jobs", "1", bug=bug)
+    found = re.search(r"^lifecycle (\d+) differs at step", said, re.MULTILINE)
+    assert code == 1 and found is not None, said
+    return int(found[1])

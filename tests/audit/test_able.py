@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
@@ -23,7 +24,7 @@ from kvspec.harness.replay import Named
 from kvspec.harness.systems import find_system
 from kvspec.system import Setup
 from tests.adapter.growing import Growing
-from tests.toys.adapters import Toy
+from tests.toys.adapters import StubbornToy, Toy
 from tests.toys.prefix_cache import BUGS
 
 REFERENCE = Named("kvref", find_system("kvref"))
@@ -175,6 +176,18 @@ def test_all_that_a_prefix_cache_can_do_succeeds_and_fails_for_want_of_room() ->
     assert reached.of("path removed") and reached.of("stale written, commit")
 
 
+def test_what_a_system_finds_out_that_it_cannot_do_is_passed_over_and_the_lifecycle_goes_on() -> None:
+    passed_over, steps = Counter[tuple[str, str]](), 0
+    for seed in range(12):
+        result = try_lifecycle(seed, 60, Named("stubborn", StubbornToy), REFERENCE, {}, Profile(allowed=PREFIX))
+        assert result.found is None, result.found.text
+        assert not result.unfinished
+        passed_over.update(result.passed_over)
+        steps += result.reached.steps
+    assert set(passed_over) == {("resize", "giving blocks back"), ("close", "closing r0")}
+    assert steps + passed_over.total() >= 12 * 60
+
+
 # -- the command ----------------------------------------------------------------------------------------------
 
 
@@ -201,6 +214,15 @@ def test_the_command_says_what_lifecycles_consist_of() -> None:
 def test_verbs_that_never_succeed_are_named() -> None:
     result = fuzz("--system", "tests.adapter.growing:Growing", "--seeds", "2", "--steps", "3", "--first", "3")
     assert "never called: " in said(result) or "never succeeded: " in said(result), result.output
+
+
+def test_what_was_passed_over_is_counted_in_the_summary() -> None:
+    result = fuzz("--system", "tests.toys.adapters:StubbornToy", "--profile", "prefix", "--seeds", "8")
+    assert result.exit_code == 0, result.output
+    found = re.search(
+        r"^passed over \d+ times, close: tests.toys.adapters:StubbornToy lacks closing r0$", result.output, re.MULTILINE
+    )
+    assert found is not None, result.output
 
 
 def test_nothing_left_is_said_at_once_with_what_to_begin_with() -> None:

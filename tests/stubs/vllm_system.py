@@ -18,7 +18,7 @@ if where := os.environ.get("KVSPEC_VLLM"):
     install(vllm_sources(Path(where)))
 sys.path.insert(0, str(ROOT / "docs" / "examples"))
 
-from vllm.v1.core import block_pool, kv_cache_utils
+from vllm.v1.core import block_pool, kv_cache_utils, single_type_kv_cache_manager
 from vllm_adapter import VllmSystem
 
 __all__ = ["BUGS", "VllmSystem"]
@@ -63,8 +63,36 @@ def hash_without_parent() -> None:
     kv_cache_utils.hash_block_tokens = lambda hashed, parent, *rest: whole(hashed, None, *rest)
 
 
+def window_off_by_one() -> None:
+    """A window lets go of a token that the next one still sees."""
+    manager = single_type_kv_cache_manager.SlidingWindowManager
+    whole = manager.get_num_skipped_tokens
+
+    def skipped(self: Any, computed: int) -> int:
+        return int(whole(self, computed + 1))
+
+    manager.get_num_skipped_tokens = skipped
+
+
+def counted_twice() -> None:
+    """A block that is matched still counts as room."""
+    queue = kv_cache_utils.FreeKVCacheBlockQueue
+    whole = queue.remove
+
+    def removed(self: Any, block: Any) -> None:
+        count = self.num_free_blocks
+        whole(self, block)
+        self.num_free_blocks = count
+
+    queue.remove = removed
+
+
 BUGS: dict[str, Callable[[], None]] = {
-    one.__name__: one for one in (stale_hash, touch, newest_first, leak, head_first, hash_without_parent)
+    one.__name__: one
+    for one in (
+        *(stale_hash, touch, newest_first, window_off_by_one),
+        *(leak, head_first, counted_twice, hash_without_parent),
+    )
 }
 """By name, what plants a mistake."""
 

@@ -9,7 +9,7 @@ from kvspec.config import LayerKind, ManagerConfig, group_names
 from kvspec.errors import ErrorKind
 from kvspec.observation import Removed, Stored
 from kvspec.refs import pool_groups
-from kvspec.system import Setup
+from kvspec.system import Setup, Unsupported
 from tests.toys.prefix_cache import BUGS, Block, Full, Group, PrefixCache, Sequence, Untimely, Wrong
 
 
@@ -166,6 +166,21 @@ class Whole(Requests):
         return 0 if group is None else self.cache.groups[self.names.index(group)].pool
 
 
+class Stubborn(Requests):
+    """The same, which gives back no block before its request is closed, and finds out only then that it cannot close ``r0``."""
+
+    def resize(self, request: str, capacity: int | None, history: int | None) -> bool:
+        one = self.cache.sequences.get(request)
+        if one is not None and capacity is not None and capacity < one.capacity:
+            raise Unsupported("giving blocks back")
+        return super().resize(request, capacity, history)
+
+    def close(self, request: str) -> None:
+        if request == "r0":
+            raise Unsupported("closing r0")
+        super().close(request)
+
+
 def with_bug(bug: str = "", unobserved: frozenset[str] = UNOBSERVED, base: type[Requests] = Requests) -> Adapter:
     """The system with a bug."""
     made = type("Toy", (base,), {"bug": bug, "seen": not unobserved >= UNSEEN})
@@ -183,7 +198,7 @@ def with_bug(bug: str = "", unobserved: frozenset[str] = UNOBSERVED, base: type[
     return decorate(made)
 
 
-Toy, WholeToy = with_bug(), with_bug(base=Whole)
+Toy, WholeToy, StubbornToy = with_bug(), with_bug(base=Whole), with_bug(base=Stubborn)
 (
     StaleHash,
     TouchedButFree,

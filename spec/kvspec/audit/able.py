@@ -138,6 +138,11 @@ class Scout:
         self.taken.append(op)
         return True
 
+    def take_back(self) -> None:
+        """The last operation that was to be made has not been made after all."""
+        self.taken.pop()
+        self._begin_again()
+
     def close(self) -> None:
         """Close the system."""
         self.system.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from kvspec.audit.workload import Chooser
 from kvspec.config import ManagerConfig
 from kvspec.harness.difference import Failure, Result, Verdict
 from kvspec.harness.policies import with_policies
-from kvspec.harness.replay import Choose, Named, replay_chosen
+from kvspec.harness.replay import Choose, Named, Refused, replay_chosen
 from kvspec.language.loader import read_bytes
 from kvspec.observation import Observation
 from kvspec.scenario import Position, Scenario, Step
@@ -65,12 +66,21 @@ class Found:
 class LifecycleResult:
     """What came of the lifecycle of a seed. ``found``: where the systems differ. ``unfinished``: why it was not finished.
 
-    ``reached``: the named states that the reference came to.
+    ``reached``: the named states that the reference came to. ``passed_over``: calls that the implementation said it cannot do.
     """
 
     found: Found | None = None
     unfinished: str = ""
     reached: Reached = field(default_factory=Reached)
+    passed_over: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class PassedOver:
+    """Calls that the implementation said it cannot do, by verb and what it lacks; ``at_the_end``: one that was to let go."""
+
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    at_the_end: bool = False
 
 
 def run(
@@ -85,7 +95,14 @@ def run(
 
 
 def _gone_through(
-    life: Lifecycle, choose: Choose, implementation: Named, reference: Named, options: Mapping[str, str], timeout: float
+    life: Lifecycle,
+    choose: Choose,
+    implementation: Named,
+    reference: Named,
+    options: Mapping[str, str],
+    timeout: float,
+    refused: Refused | None = None,
+    passed_over: PassedOver | None = None,
 ) -> tuple[Result, tuple[Step, ...]]:
     """Have both systems go through operations on the manager of a lifecycle. At its end, if it is whole, nothing may be left.
 
@@ -98,8 +115,9 @@ def _gone_through(
         last[:] = [(one, two)]
 
     with own_folder() as folder:
-        result, steps = replay_chosen(head, choose, implementation, reference, options, look, timeout)
-    if result.verdict is Verdict.PASSED and life.whole and last:
+        result, steps = replay_chosen(head, choose, implementation, reference, options, look, timeout, refused)
+    whole = life.whole and not (passed_over is not None and passed_over.at_the_end)
+    if result.verdict is Verdict.PASSED and whole and last:
         left = (*still_held(life.manager, *last[0]), *files_left(folder))
         if left:
             remains = Failure(len(steps), steps[-1].op.verb, head.position, 1, left)
@@ -173,15 +191,25 @@ def try_lifecycle(
                 return op
         return None
 
+    passed_over = PassedOver()
+
+    def refused(op: ops.Operation, lack: str) -> None:
+        passed_over.calls[op.verb, lack] += 1
+        passed_over.at_the_end |= ending is not None
+        if scout is not None:
+            scout.take_back()
+
     life = Lifecycle(seed, manager, (), whole="clear_reusable" in able.verbs)
+    watching = watched(reference, reached)
     try:
-        result, taken = _gone_through(life, choose, implementation, watched(reference, reached), options, timeout)
+        result, taken = _gone_through(life, choose, implementation, watching, options, timeout, refused, passed_over)
     finally:
         if scout is not None:
             scout.close()
     if reached.fetched:
         reached.fetched["lifecycles"] = 1
     if result.verdict is not Verdict.FAILED:
-        return LifecycleResult(unfinished=result.reason or ("" if taken else "no operation could be made"), reached=reached)
-    life = replace(life, operations=tuple(step.op for step in taken))
-    return LifecycleResult(Found(life, result, as_yaml(life, taken)), reached=reached)
+        unfinished = result.reason or ("" if taken else "no operation could be made")
+        return LifecycleResult(unfinished=unfinished, reached=reached, passed_over=passed_over.calls)
+    life = replace(life, operations=tuple(step.op for step in taken), whole=life.whole and not passed_over.at_the_end)
+    return LifecycleResult(Found(life, result, as_yaml(life, taken)), reached=reached, passed_over=passed_over.calls)

@@ -148,6 +148,8 @@ def fuzz(
     if tally.reached.steps:
         print_states(console, tally.reached, every=fits.whole and able.everything)
         print_calls(console, tally.reached, sorted(able.verbs))
+    for (verb, lack), count in tally.passed_over.most_common():
+        console.print(f"passed over {count} times, {verb}: {system} lacks {lack}", markup=False, soft_wrap=True)
     counts = [f"{tally.done} lifecycles of {steps} steps", f"{tally.failed} failed"]
     if tally.unfinished:
         console.print(f"not finished: {next(iter(tally.unfinished))}", soft_wrap=True)

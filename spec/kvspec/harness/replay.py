@@ -67,6 +67,8 @@ Look = Callable[[Step, Observation, Observation], None]
 """Called after each step that held, with what the reference and the implementation show."""
 Choose = Callable[[Observation], "Operation | None"]
 """Called before each step with what the reference shows: the next operation, or none at the end."""
+Refused = Callable[[Operation, str], None]
+"""Called with an operation that the implementation said it cannot do, and what it lacks."""
 
 
 def replay(
@@ -134,18 +136,21 @@ def replay_chosen(
     options: Mapping[str, str] | None = None,
     look: Look | None = None,
     timeout: float = 0.0,
+    refused: Refused | None = None,
 ) -> tuple[Result, tuple[Step, ...]]:
     """Replay operations that are chosen one by one, with what the reference shows in view; else as `replay`.
 
     Whatever error the reference has is meant, so the implementation must have it, too. It ends where a system lacks something.
 
+    :param refused: what the implementation says only then that it cannot do (``Unsupported``) is passed over, and told to this:
+        the reference has not done it. Left out, the replay ends there.
     :param scenario: one without steps. All steps stand at its position.
     :param timeout: as of `replay`; choosing takes from it, too.
     :returns: the result, and the steps that were carried out, each with its ``raises``.
     """
     start = time.perf_counter()
     run = _Replay(scenario, implementation, reference, options or {}, look, None)
-    return run.through(lambda: run.choose(choose), start, timeout), tuple(run.taken)
+    return run.through(lambda: run.choose(choose, refused), start, timeout), tuple(run.taken)
 
 
 Watch = Callable[[Comparison, tuple[Difference, ...]], None]
@@ -235,7 +240,7 @@ class _Replay:
                 return failure
         return None
 
-    def choose(self, choose: Choose) -> Failure | None:
+    def choose(self, choose: Choose, refused: Refused | None = None) -> Failure | None:
         """Go through steps that are chosen one by one (see `replay_chosen`)."""
         self.agree = True
         shown = guarded(self.systems[0].observe)
@@ -245,8 +250,14 @@ class _Replay:
             step = replace(_no_step(self.scenario), number=len(self.taken), op=op)
             if self._lacks(step):
                 return None
+            self.at = step
+            telling[0](step.number)
+            answer = guarded(lambda op=op: self.systems[1].apply(op))  # type: ignore[misc]
+            if refused is not None and isinstance(answer, Raised) and answer.unsupported:
+                refused(op, answer.unsupported)
+                continue
             self.taken.append(step)
-            failure = self._step(step)
+            failure = self._step(step, answer)
             self.done += not self.limit
             if failure is not None or self.limit:
                 return failure
@@ -273,10 +284,13 @@ class _Replay:
     def _first(self) -> Step:
         return self.scenario.steps[0] if self.scenario.steps else _no_step(self.scenario)
 
-    def _step(self, step: Step) -> Failure | None:
+    def _step(self, step: Step, answer: Outcome | Raised | None = None) -> Failure | None:
+        """Go through a step. ``answer``: of the implementation, if it has done it already."""
         self.at = step
         telling[0](step.number)
-        outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in self.systems]  # type: ignore[misc]
+        asked = self.systems if answer is None else self.systems[:1]
+        outcomes: list[Outcome | Raised] = [guarded(lambda s=s: s.apply(step.op)) for s in asked]  # type: ignore[misc]
+        outcomes += [] if answer is None else [answer]
         if self.agree and isinstance(outcomes[0], Outcome):
             step = self.taken[-1] = replace(step, raises=outcomes[0].error)
         if self._cannot(outcomes, f"from step {step.number}, {step.op.verb}, on"):

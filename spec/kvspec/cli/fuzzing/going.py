@@ -68,6 +68,7 @@ def _take(seed: int, answer: LifecycleResult | Ended, plan: Plan, workers: Worke
             tally.found[seed] = answer.found
         return
     tally.reached.add(answer.reached)
+    tally.passed_over.update(answer.passed_over)
     if answer.unfinished:
         tally.unfinished[answer.unfinished] += 1
     if answer.found is not None:

@@ -64,6 +64,7 @@ class Tally:
     ``unfinished``: why some were not finished, and how many. ``lost``: by seed, what came instead of an answer.
     ``under_way``: seeds that were stopped, with the failure that says where each was, if it is known.
     ``reached``: the states that the lifecycles came to. ``before``: seeds that failed in an earlier run.
+    ``passed_over``: how often a call was passed over, by verb and what the system lacks.
     """
 
     done: int = 0
@@ -73,6 +74,7 @@ class Tally:
     under_way: dict[int, Failure | Ended | None] = field(default_factory=dict)
     reached: Reached = field(default_factory=_none_reached)
     before: tuple[int, ...] = ()
+    passed_over: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def failed(self) -> int:
