@@ -69,6 +69,7 @@ class Batch:
         self._published_members: list[Request | None] = [None] * rows
         self._fetches: dict[int, Fetches] = {}
         self._open = True
+        self._clean_at = NEVER
         with manager.exclusive():
             self.tables = Tables(manager, name, TableLayout(len(self.groups), rows, blocks, levels))
 
@@ -107,6 +108,7 @@ class Batch:
                 raise LogicError(f"request {request.name!r} is in batch {request.batch.name!r}: remove it there first")
             taken = self._row_for(request, row)
             self._members[taken] = request
+            self._clean_at = NEVER
             self._manager.inside.join(request, self, taken)
             return taken
 
@@ -122,11 +124,13 @@ class Batch:
                 raise LogicError(f"request {request.name!r} is in batch {request.batch.name!r}, not in {self.name!r}")
             assert request.row is not None
             self._members[request.row] = None
+            self._clean_at = NEVER
             self._manager.inside.leave(request)
 
     def member_closed(self, request: Request) -> None:
         """A member was closed: its row is empty now (R8.2)."""
         self._members[self._members.index(request)] = None
+        self._clean_at = NEVER
 
     def close(self) -> None:
         """Release the members without closing them, and the memory that no export holds. Idempotent (R8.2)."""
@@ -192,9 +196,13 @@ class Batch:
             return self._dirty_rows()
 
     def _dirty_rows(self) -> tuple[int, ...]:
+        versions = self._manager.inside.versions
+        if versions == self._clean_at:
+            return ()
         # Asked for each row several times an iteration: no calls.
         now = [EMPTY if member is None else member.version for member in self._members]
         if now == self._written:
+            self._clean_at = versions
             return ()
         return tuple(row for row, (version, written) in enumerate(zip(now, self._written, strict=True)) if version != written)
 
@@ -339,8 +347,11 @@ class Batch:
             if self._manager.inside.captures(stream):
                 fetch.launch(stream)
                 return
-            with self._framed(stream, [fetch.fetches], published):
-                fetch.launch(stream)
+            each = fetch.fetches
+            each.before(stream, self.served, published)
+            fetch.launch(stream)
+            self._note(each.after(stream))
+            each.noted(stream, published)
 
     def check_fetch(self, stream: Stream) -> Point:
         """``LogicError`` if nothing can be fetched on a stream now (R15.7, R15.8). The last publication."""
@@ -364,15 +375,19 @@ class Batch:
 
     @contextmanager
     def _framed(self, stream: Stream, fetches: Sequence[Fetches], published: Point) -> Iterator[None]:
-        members = self.served()
         for each in fetches:
-            each.before(stream, members, published)
+            each.before(stream, self.served, published)
         yield
         for each in fetches:
-            done = each.after(stream)
-            self.tables.note_reads(done)
-            if self._open:
-                self._reads_of_tables().note(done)
+            self._note(each.after(stream))
+        for each in fetches:
+            each.noted(stream, published)
+
+    def _note(self, done: Point) -> None:
+        """Fetches have read the tables up to here."""
+        self.tables.note_reads(done)
+        if self._open:
+            self._reads_of_tables().note(done)
 
     def served(self) -> list[Request | None]:
         """By row that is as published, its member: whom a fetch serves (R15.8)."""

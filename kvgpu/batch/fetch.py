@@ -70,6 +70,7 @@ class Fetch:
         self.selected: Memory = self._device.allocate("device", self.nbytes, f"selection of {layer} ({self._number})")
         self.result: Memory = self._device.allocate("device", 2 * self.nbytes, f"fetched of {layer} ({self._number})")
         weakref.finalize(self, _give_back, self.selected, self.result)
+        self._args = self._arguments()
 
     @property
     def fetches(self) -> Fetches:
@@ -93,6 +94,10 @@ class Fetch:
 
     def launch(self, stream: Stream) -> None:
         """Submit the kernel; the caller has seen to the order."""
+        caches, rows = self._fetches.caches, self._tables.layout.rows
+        self._device.launch(stream, caches.kernel, rows, THREADS, self._args, self._accesses, "R15.4 fetch")
+
+    def _arguments(self) -> tuple[Memory | int, ...]:
         batch, caches, layout = self._batch, self._fetches.caches, self._tables.layout
         number = batch.groups.index(caches.group.number)
         host, gpu = self._fetches.memories
@@ -111,9 +116,7 @@ class Fetch:
         )
         rows = self._fetches.rows.memory
         memories = (host, gpu, self._storage.memory, rows, caches.state, self.selected, self.result)
-        args = (*memories, caches.counters, caches.segments, *numbers)
-        site = "R15.4 fetch"
-        self._device.launch(stream, caches.kernel, layout.rows, THREADS, args, self._accesses, site)
+        return (*memories, caches.counters, caches.segments, *numbers)
 
     def _accesses(self) -> Sequence[Access]:
         return (

@@ -26,19 +26,25 @@ class FetchRows:
         self._number = next(_numbers)
         self.width = HEAD + reserve
         self._shown: Int32 = np.zeros((rows, self.width), dtype=np.int32)
+        self._slots: list[Int32 | None] = [None] * rows
         self.memory: Memory = device.allocate("device", self._shown.nbytes, f"rows of fetches ({self._number})")
         self._staging = StagingPool(device, ("fetch rows", self._number), self._shown.nbytes)
         weakref.finalize(self, _give_back, self.memory, self._staging)
 
     def refresh(self, stream: Stream, rows: Sequence[Reservation | None]) -> None:
         """Have the device know these rows, on ``stream``, which runs after the fetches so far; nothing if it does."""
-        now = np.zeros_like(self._shown)
-        for row, held in zip(now, rows, strict=True):
-            if held is not None:
-                row[0], row[1] = held.number, len(held.slots)
-                row[HEAD : HEAD + len(held.slots)] = held.slots
-        if np.array_equal(now, self._shown):
+        # Slots that are added make another array, and no two reservations share one.
+        slots = [None if held is None else held.slots for held in rows]
+        changed = [row for row, (new, old) in enumerate(zip(slots, self._slots, strict=True)) if new is not old]
+        if not changed:
             return
+        now = self._shown
+        for row in changed:
+            held, now[row] = rows[row], 0
+            if held is not None:
+                now[row, :HEAD] = held.number, len(held.slots)
+                now[row, HEAD : HEAD + len(held.slots)] = held.slots
+        self._slots = slots
         buffer = self._staging.acquire()
         self._staging.host_bytes(buffer)[:] = now.view(np.uint8).reshape(-1)
         read = self._staging.read_access(buffer)
@@ -53,7 +59,6 @@ class FetchRows:
             "R15.8 which rows a fetch serves",
         )
         self._staging.submitted(buffer, stream)
-        self._shown = now
 
     def access(self) -> Access:
         """What a fetch declares for the ordering check."""

@@ -67,6 +67,12 @@ class Inside:
     def undone(self, request: Request, version: int) -> None:
         """Note that an operation of several parts has undone all that it did to a request: its version is the old one."""
         request.version = version
+        self._core.versions += 1  # versions have changed, though no newer one was given
+
+    @property
+    def versions(self) -> int:
+        """Another number whenever the version of any request has changed."""
+        return self._core.versions
 
     def record(self, stream: Stream, site: str) -> Point:
         """An event after all work submitted to a stream so far."""

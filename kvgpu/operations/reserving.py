@@ -42,6 +42,7 @@ def reserved_counts(core: Core, wanted: dict[int, int]) -> dict[SlotKey, int]:
 def reserve(tx: Transaction, request: Request, wanted: dict[int, int]) -> None:
     """Take claimed slots, the first that the operation takes, by group (R7.2)."""
     core = tx.core
+    core.versions += 1
     for group, count in wanted.items():
         key = (Level.GPU, int(core.pool_group[group, Level.GPU]))
         held = request.reserved.get(group)
@@ -67,4 +68,5 @@ def give_back(tx: Transaction, request: Request) -> None:
             tx.put_slots(pool, "fence", held.slots, core.fences.united(pool.fence[held.slots], readers))
             tx.vacate(pool, held.slots)
     if request.reserved:
+        core.versions += 1
         tx.put_attribute(request, "reserved", {})

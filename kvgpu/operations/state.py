@@ -72,6 +72,7 @@ class Core:
 
     ``pool_group[group, level]``: the pool group that serves a layer group there. ``backings``: with private ownership, the places
     of pages that have several. ``caches``: of the groups that reserve slots (R15.3). ``reservations``: how many there have been.
+    ``versions``: another number whenever a version has changed, or what is reserved.
     """
 
     layout: Layout

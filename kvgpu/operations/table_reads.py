@@ -70,6 +70,8 @@ class TableReads:
     def note(self, reads: Point) -> None:
         """The same for slots alone, which is what a fetch asks for (R15.7)."""
         self._count += 1
+        for pool in self._pools:
+            pool.noted += 1
         self._latest.pop(reads.key, None)
         self._latest[reads.key] = (self._count, self._core.fences.again(reads, OF_SLOT))
 

@@ -114,7 +114,8 @@ class SlotPool:
     """The slots of one pool group of one level.
 
     ``fence[slots]``: what the next use of a slot waits for (R7.2, R7.4), beside the reads recorded on it (``readers``).
-    ``table_reads``: reads of tables that are noted at slots when these are asked for their readers.
+    ``table_reads``: reads of tables that are noted at slots when these are asked for their readers. ``noted``: how often reads
+    were recorded that may concern slots of it.
 
     ``page[slots]``: who is in it, ``FREE``, ``TAKEN`` or ``RESERVED``. ``free``: how many are free. ``evictable``: how many pages
     that nobody has locked are in it.
@@ -132,6 +133,7 @@ class SlotPool:
         self.fence = fences.register(np.full(spec.slots, EMPTY, dtype=np.int32))
         self._readers = fences.register(np.full(spec.slots, EMPTY, dtype=np.int32))
         self.table_reads: list[PendingReads] = []
+        self.noted = 0
         self.page: Int32 = np.full(spec.slots, FREE, dtype=np.int32)
         self.free = spec.slots
         self.evictable = 0
@@ -164,6 +166,7 @@ class SlotPool:
 
     def note_reads(self, slots: Int32, reads: Iterable[Point]) -> None:
         """Reads were recorded on slots."""
+        self.noted += 1
         self._readers[slots] = self._fences.merged(self._readers[slots], reads)
 
     def set_readers(self, slots: Int32, fences: Int32 | int) -> None:

@@ -11,6 +11,7 @@ from kvgpu.fetch import kernel
 from kvgpu.fetch.caches import GroupCaches
 from kvgpu.fetch.rows import FetchRows
 from kvgpu.operations import commit, growth, lifecycle, plain_step
+from kvgpu.operations.fetching import Fetches
 from kvgpu.operations.inside import Inside
 from kvgpu.operations.journal import Journal
 from kvgpu.operations.reserving import give_back, lacking
@@ -51,6 +52,20 @@ def _never_reset(old: Any) -> Any:
     return lambda self: None
 
 
+def _blind(at: int) -> Any:
+    """Of what decides the order of a fetch, one thing is not looked at."""
+
+    def without(old: Any) -> Any:
+        def state(*args: Any) -> Any:
+            found = list(old(*args))
+            found[at] = 0
+            return tuple(found)
+
+        return state
+
+    return without
+
+
 FETCHES: tuple[Break, ...] = (
     ("a decode entry reserves nothing", "R15.2", within(growth, lacking, instead({}))),
     ("a resume in decode reserves nothing", "R15.2", within(lifecycle, lacking, instead({}))),
@@ -64,6 +79,10 @@ FETCHES: tuple[Break, ...] = (
     ),
     ("record_read does not cover what was fetched", "R15.7", on(Inside.note_fetched_reads, instead(None))),
     ("a fetch holds up no later use of host slots", "R15.7", during(Batch.run_fetch, TableReads.note, instead(None))),
+    ("a fetch on another stream is taken for ordered", "R15.7", on(Fetches._state, _blind(0))),
+    ("a fetch after a publication is taken for ordered", "R15.7", on(Fetches._state, _blind(1))),
+    ("a fetch of rows with newer versions is taken for ordered", "R15.8", on(Fetches._state, _blind(2))),
+    ("a fetch after recorded reads is taken for ordered", "R15.7", on(Fetches._state, _blind(3))),
     ("rows that are not as published are served", "R15.8", on(Batch.served, _members)),
     ("the device is not told which rows are served", "R15.8", on(FetchRows.refresh, instead(None))),
     (
