@@ -25,7 +25,7 @@ def make_batch(state: State, op: ops.MakeBatch) -> tuple[State, None]:
     blank = tuple(entries_of(state, None, op.blocks) for _ in range(op.rows))
     nobody, nothing = (None,) * op.rows, ((),) * op.rows
     batch = Batch(uid, op.name, nobody, op.blocks, op.levels, (NEVER,) * op.rows, (Upload(Work(), blank),))
-    batch = replace(batch, members=nobody, reserved=nothing)
+    batch = replace(batch, members=nobody, reserved=nothing, retry=op.retry)
     return put_batch(state, batch), None
 
 

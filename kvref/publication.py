@@ -42,7 +42,7 @@ def publication(state: State, batch: Batch, stream: str) -> tuple[State, tuple[i
                 f"request {r.name!r} has outgrown batch {batch.name!r}: {state.layout.blocks(r.capacity)} of {batch.blocks}"
             )
     for r in members:
-        state = retry(state, r)
+        state = retry(state, r, batch.retry)
     state = settle(state)
     rows = dirty_rows(state, batch)
     if not rows:
@@ -50,10 +50,12 @@ def publication(state: State, batch: Batch, stream: str) -> tuple[State, tuple[i
     return upload(state, batch, rows, stream), rows
 
 
-def retry(state: State, r: Request) -> State:
-    """R4.3, R8.6: the deferred pages of an active decoding member, all or nothing; all that may move must find a slot."""
-
-    return must_fit(state, lambda s: move_history(s, s.requests[r.name], None), f"deferred pages of {r.name!r}: ")
+def retry(state: State, r: Request, how: ops.Retry) -> State:
+    """R4.3, R8.6: the deferred pages of an active decoding member, all or nothing. With ``strict`` all that may move must find a
+    slot; with ``lenient`` those move that find one.
+    """
+    must = None if how is ops.Retry.STRICT else ()
+    return must_fit(state, lambda s: move_history(s, s.requests[r.name], must), f"deferred pages of {r.name!r}: ")
 
 
 def upload(state: State, batch: Batch, rows: tuple[int, ...], stream: str) -> State:

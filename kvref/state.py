@@ -15,7 +15,7 @@ from kvref.values import memo_of, memoised, replace
 from kvref.why import Why
 from kvspec.config import Level
 from kvspec.observation import BAD, Counters, PageStatus, Phase, RequestStatus, TreeEvent
-from kvspec.ops import Direction
+from kvspec.ops import Direction, Retry
 from kvspec.payload import Content
 from kvspec.tokens import Token
 
@@ -177,7 +177,7 @@ class Batch:
     """A batch (section 8). ``published``: by row, the version last published, `NEVER` or `EMPTY`. ``uploads``: the last one, and
     before it those that may be pending. ``refused``: queued work of refused uploads. ``reads``: reads recorded on the tables.
     ``members``, ``reserved``: by row, as last published, the member, and its reservations by number (R15.7). ``fetches``: the
-    last one by layer group.
+    last one by layer group. ``retry``: R8.6.
     """
 
     uid: int
@@ -194,6 +194,7 @@ class Batch:
     members: tuple[str | None, ...] = ()
     reserved: tuple[tuple[int, ...], ...] = ()
     fetches: Map[int, Work] = Map()  # noqa: RUF009
+    retry: Retry = Retry.STRICT
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ def _make(run: Run, op: ops.MakeBatch) -> None:
     if old is not None and old.open:
         raise LogicError(f"batch {op.name!r} is open already: close it first (R8.1)")
     try:
-        run.names.batches[op.name] = Batch(run.manager, op.name, op.rows, op.blocks, op.beam_width, op.levels)
+        run.names.batches[op.name] = Batch(
+            run.manager, op.name, op.rows, op.blocks, op.beam_width, op.levels, op.retry is ops.Retry.LENIENT
+        )
     except DeviceError as error:
         raise OutOfPages(f"no memory for the tables of batch {op.name!r}: {error}") from error
 

@@ -45,11 +45,21 @@ class Batch:
     On a closed batch every method but ``close`` raises ``LogicError`` (R8.2).
     """
 
-    def __init__(self, manager: Manager, name: str, rows: int, blocks: int, beam_width: int = 1, levels: bool = False) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        name: str,
+        rows: int,
+        blocks: int,
+        beam_width: int = 1,
+        levels: bool = False,
+        lenient: bool = False,
+    ) -> None:
         """Make the tables, which read -1 and 0 until the first publication, and two staging buffers.
 
         ``name``: for messages. ``rows``: members at most. ``blocks``: of a member at most. ``levels``: have a third table,
-        ``page_level``. Raises ``InvalidArgument`` for fewer than one row or block and for a
+        ``page_level``. ``lenient``: a deferred page that finds no host slot stays on the GPU, and a publication shows the lower
+        count instead of raising ``OutOfPages`` (R8.6). Raises ``InvalidArgument`` for fewer than one row or block and for a
         beam width other than 1, and ``DeviceError`` if there is not enough memory (R8.1).
         """
         check_shape(name, rows, blocks, beam_width)
@@ -58,6 +68,7 @@ class Batch:
         self.blocks = blocks
         self._tokens = blocks * manager.layout.tokens_per_block
         self.levels = levels
+        self.lenient = lenient
         self.groups = tuple(group.number for group in manager.layout.groups if not group.ssm)
         self._manager = manager
         self._members: list[Request | None] = [None] * rows
@@ -213,8 +224,8 @@ class Batch:
         With nothing dirty nothing is written; ``stream`` is ordered after the last publication all the same.
 
         Raises ``LogicError`` (in capture, R8.8), ``InvalidArgument`` (a member has outgrown the batch, R8.10), ``OutOfPages`` (a
-        deferred page finds no host slot) and ``CopyFailed``: the tables are as before and no row is clean, but members whose
-        pages have moved stay so (R8.6).
+        deferred page finds no host slot, unless the batch is lenient) and ``CopyFailed``: the tables are as before and no row is
+        clean, but members whose pages have moved stay so (R8.6).
         """
         with self._manager.exclusive():
             self._must_be_open()
@@ -227,7 +238,7 @@ class Batch:
             if member is not None and member.capacity > limit:
                 self._must_fit(member)
         deferred = [member for member in self._members if member is not None and member.maybe_deferred]
-        self._manager.inside.retry_deferred(deferred)
+        self._manager.inside.retry_deferred(deferred, self.lenient)
         rows = self._dirty_rows()
         if rows:
             self._upload(stream, rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from kvgpu.config import SlotKey
 from kvgpu.operations.bare_offload import move_to_host
-from kvgpu.operations.offload import eligible_pages, joined, movable
+from kvgpu.operations.offload import eligible_pages, joined, movable, offload, offload_or_attach, without_backing
 from kvgpu.operations.state import Core, Scope
 from kvgpu.operations.transaction import Transaction
 from kvgpu.requests.request import Request
@@ -29,13 +29,31 @@ def claim_retries(tx: Transaction, numbers: Int32) -> tuple[Int32, dict[SlotKey,
     return joined(chosen), claims
 
 
-def retry_deferred(core: Core, scope: Scope, request: Request) -> None:
+def retry_deferred(core: Core, scope: Scope, request: Request, lenient: bool) -> None:
     """Move the deferred pages of an active decoding request that may move, all or nothing (R4.3, R8.4).
 
-    ``scope``: the publication, in which other requests may have been retried. Raises ``OutOfPages`` and ``CopyFailed``.
+    ``scope``: the publication, in which other requests may have been retried. ``lenient``: what finds no host slot stays (R8.6).
+    Raises ``OutOfPages``, unless lenient, and ``CopyFailed``.
     """
     eligible = eligible_pages(core, request, 0, request.history_blocks)
     numbers = movable(core, eligible, 0)
-    if numbers.size:
+    staying = len(eligible) - len(numbers)
+    if numbers.size and lenient:
+        staying += _move_those_that_fit(core, scope, request, numbers)
+    elif numbers.size:
         move_to_host(core, scope, request, numbers, f"deferred pages of {request.name}")
-    request.maybe_deferred = len(numbers) < len(eligible)
+    request.maybe_deferred = staying > 0
+
+
+def _move_those_that_fit(core: Core, scope: Scope, request: Request, numbers: Int32) -> int:
+    """Move the pages that find a host slot or a backing there, in order of block, then group (R4.7). How many stay."""
+    with Transaction(core, scope) as tx:
+        fitting, claims = claim_retries(tx, without_backing(core, numbers))
+        tx.copies.evict()
+        if core.backings is None:
+            offload(tx, [(fitting, tx.room.take(claims))])
+            staying = len(numbers) - len(fitting)
+        else:
+            staying = offload_or_attach(tx, request, numbers, fitting, False)
+        tx.commit()
+    return staying

@@ -38,18 +38,18 @@ class Inside:
         request.batch, request.row = None, None
         self._core.renew(request)
 
-    def retry_deferred(self, requests: Iterable[Request]) -> None:
+    def retry_deferred(self, requests: Iterable[Request], lenient: bool = False) -> None:
         """Move the deferred pages of active decoding requests that may move, in order, each request all or nothing (R8.4).
 
         One operation: what it has evicted for one request it does not evict again for the next (R10.1).
 
-        ``OutOfPages`` if one finds no host slot (R8.6), ``CopyFailed``. Cheap where none is deferred.
+        ``OutOfPages`` if one finds no host slot, unless ``lenient`` (R8.6), ``CopyFailed``. Cheap where none is deferred.
         """
         found = [request for request in requests if request.maybe_deferred and request.active and request.decoding]
         if found:
             scope = self._core.scope()
             for request in found:
-                deferral.retry_deferred(self._core, scope, request)
+                deferral.retry_deferred(self._core, scope, request, lenient)
 
     def resize(self, request: Request, capacity: int | None, history: int | None) -> bool:
         """Set the lengths of an active request, ``None`` for what is kept; they were checked (R3.6)."""

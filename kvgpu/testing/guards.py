@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -132,8 +132,24 @@ def _while_committing(old: Any) -> Any:
     return property(lambda self: self.committing)
 
 
+def _always(lenient: bool) -> Callable[[Any], Any]:
+    return lambda old: lambda self, requests, _=False: old(self, requests, lenient)
+
+
+def _all_stay(old: Any) -> Any:
+    return lambda core, scope, request, numbers: len(numbers)
+
+
+def _last_first(old: Any) -> Any:
+    def run(tx: Transaction, numbers: Any) -> Any:
+        chosen, claims = old(tx, numbers)
+        return numbers[len(numbers) - len(chosen) :], claims
+
+    return run
+
+
 def _in_its_own_scope(old: Any) -> Any:
-    return lambda core, scope, request: old(core, core.scope(), request)
+    return lambda core, scope, *others: old(core, core.scope(), *others)
 
 
 def _as_a_resize(old: Any) -> Any:
@@ -373,6 +389,14 @@ GUARDS: tuple[Break, ...] = (
     ("R4.3 a resize retries nothing", "R4.3", within(growth, deferral.claim_retries, instead((NONE, {})))),
     ("R4.3 a resume retries nothing", "R4.3", within(lifecycle, deferral.claim_retries, instead((NONE, {})))),
     ("R4.3 a publication retries nothing", "R4.3", on(Inside.retry_deferred, instead(None))),
+    ("R8.6 a lenient publication raises", "R8.6", on(Inside.retry_deferred, _always(False))),
+    ("R8.6 a strict publication is lenient", "R8.6", on(Inside.retry_deferred, _always(True))),
+    ("R8.6 a lenient publication tries nothing", "R8.6", on(deferral._move_those_that_fit, _all_stay)),
+    (
+        "R8.6 a lenient publication tries the last blocks first",
+        "R8.6",
+        during(deferral._move_those_that_fit, deferral.claim_retries, _last_first),
+    ),
     ("R4.3 enter_decode of a decoding request retries nothing", "R4.3", on(Manager.enter_decode, _no_retry_when_decoding)),
     ("R4.5 one submission per page offloaded", "R4.5", everywhere(offload.offload, _page_by_page_down)),
     ("R4.5 one submission per page onboarded", "R4.5", everywhere(offload.bring_up, _page_by_page_up)),

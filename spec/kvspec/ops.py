@@ -36,6 +36,13 @@ class Direction(StrEnum):
     UPLOAD = "upload"
 
 
+class Retry(StrEnum):
+    """What a batch does about a deferred page that finds no host slot (R8.6): raise, or leave it until the next time."""
+
+    STRICT = "strict"
+    LENIENT = "lenient"
+
+
 class Span(Model):
     """A part of a list of tokens that has a key (R2.7): the tokens from ``start`` up to ``end``, which is not in it."""
 
@@ -279,6 +286,7 @@ class MakeBatch(Operation):
     blocks: int
     beam_width: int = 1
     levels: bool = False
+    retry: Annotated[Retry, Field(strict=False)] = Retry.STRICT
 
 
 class _OfBatch(Operation):

@@ -13,7 +13,11 @@ def batch(draw: Draw, seen: Observation) -> ops.Operation | None:
         return ops.CloseBatch(batch=draw.rng.choice(list(seen.batches))) if draw.rng.random() < 0.2 else None
     name = draw.rng.choice([n for n in ("b0", "b1", "b2") if n not in seen.batches])
     return ops.MakeBatch(
-        name=name, rows=draw.rows(), blocks=draw.rng.randint(2, 8) * draw.profile.scale, levels=draw.rng.random() < 0.5
+        name=name,
+        rows=draw.rows(),
+        blocks=draw.rng.randint(2, 8) * draw.profile.scale,
+        levels=draw.rng.random() < 0.5,
+        retry=draw.rng.choice(tuple(ops.Retry)),
     )
 
 

@@ -226,6 +226,7 @@ VERBS: Mapping[str, Verb] = {
             "blocks": "Blocks of a row: how long a request may be.",
             "beam_width": "Beams of a row; must be 1.",
             "levels": "Whether there is a third table, with the levels of the blocks.",
+            "retry": "Where a deferred page finds no host slot: strict raises, lenient publishes the lower count.",
         },
     ),
     "add": Verb(
