@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import Layout
-from kvgpu.device.api import Access, Device, DeviceError, Event, Memory
-from kvgpu.fetch.kernel import FETCH_ARRAYS, PLANES, SEGMENT_WORDS, SIZES, kernel_for
+from kvgpu.device.api import Access, Device, Event, Memory
+from kvgpu.fetch.kernel import FETCH_ARRAYS, PLANES, SEGMENT_WORDS, kernel_for
 from kvgpu.requests.reservation import Reservation
 from kvspec.config import Level
 
@@ -26,10 +26,8 @@ class GroupCaches:
     """
 
     def __init__(self, device: Device, layout: Layout, group: int) -> None:
-        """Allocate the memory. ``DeviceError`` if there is not enough, or no kernel for so many numbers."""
+        """Allocate the memory. ``DeviceError`` if there is not enough."""
         self.layout, self.group = layout, layout.groups[group]
-        if self.group.selected > SIZES[-1]:
-            raise DeviceError(f"selected: {self.group.selected} of group {self.group.name!r}: at most {SIZES[-1]} can be fetched")
         self.kernel = kernel_for(self.group.selected)
         device.prepare(self.kernel, FETCH_ARRAYS)
         self.plane = layout.pool_group(group, Level.GPU).slots * self.group.units

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from kvgpu.device.api import Kernel
 from kvgpu.storage import wide_copy
+from kvspec.config import MAX_SELECTED
 
 cuda: Any = numba.cuda
 load16: Any = wide_copy.load16
@@ -27,7 +28,7 @@ THREADS = 512
 """Threads of a block."""
 PLANES = 5
 """Planes of the state: numbers, reservations, order, and two of scratch."""
-SIZES = (64, 512, 2048)
+SIZES = (64, 512, MAX_SELECTED)
 """How many numbers a row may select: there is a kernel for each, as its shared memory has a fixed size."""
 HEAD = 2
 """Words of a row before its slots."""
@@ -380,8 +381,5 @@ FETCH_ARRAYS = 9 * (True,) + 11 * (False,)
 
 
 def kernel_for(selects: int) -> Kernel:
-    """The kernel for rows that select so many numbers. ``ValueError`` for more than there is one for."""
-    for most, kernel in FETCH.items():
-        if selects <= most:
-            return kernel
-    raise ValueError(f"selected: {selects}: at most {SIZES[-1]} numbers a row can be fetched")
+    """The kernel for rows that select so many numbers, which are at most ``MAX_SELECTED`` (R15.1)."""
+    return next(kernel for most, kernel in FETCH.items() if selects <= most)

@@ -19,6 +19,10 @@ DEFAULT_PRIORITY = 35
 """Eviction priority of a page whose request or seed names none (R10.2)."""
 
 
+MAX_SELECTED = 2048
+"""So many numbers may be selected for a row at most (R15.1)."""
+
+
 class Level(IntEnum):
     """A storage level, hottest first (R1.2)."""
 
@@ -212,6 +216,9 @@ def _check_fetching(manager: ManagerConfig) -> None:
             if buffer.unit is not None and tpb % buffer.unit:
                 problem = f"unit {buffer.unit} of buffer {name} must divide tokens_per_block {tpb} (R15.11)"
                 raise ConfigError(problem, *where, "unit")
+            if buffer.selected > MAX_SELECTED:
+                problem = f"buffer {name} selects {buffer.selected} numbers: at most {MAX_SELECTED} for a row (R15.1)"
+                raise ConfigError(problem, *where, "selected")
             units = tpb // (buffer.unit or tpb)
             if buffer.reserve * units < buffer.selected:
                 raise ConfigError(

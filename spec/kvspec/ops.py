@@ -18,8 +18,9 @@ Tokens: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
 Blocks: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 LevelName: TypeAlias = Annotated[LevelKind, Field(strict=False)]
-Selection: TypeAlias = Mapping[str, Blocks]
-"""What is selected (R15.4): block or unit numbers by request."""
+Selected: TypeAlias = Annotated[tuple[Annotated[int, Field(ge=-(2**31), le=2**31 - 1)], ...], Field(strict=False)]
+Selection: TypeAlias = Mapping[str, Selected]
+"""What is selected (R15.4): block or unit numbers by request, each an int32."""
 ByRow: TypeAlias = Annotated[tuple[int | None, ...] | None, Field(strict=False)]
 
 

@@ -31,7 +31,7 @@ name: examples
 manager:
   tokens_per_block: 4
   levels: [{kind: gpu, slots: 4}, {kind: host, slots: 4}]
-  layers: [{name: main, buffers: [{role: key, bytes: 64, sparse: true}]}]
+  layers: [{name: main, buffers: [{role: key, bytes: 64, sparse: true, selected: 4, reserve: 4}]}]
 streams: [side]
 steps:
 """

@@ -21,6 +21,7 @@ from kvspec.ops import (
     Commit,
     Create,
     Evict,
+    Fetch,
     Iterate,
     MakeBatch,
     Offload,
@@ -35,7 +36,7 @@ from kvspec.ops import (
 )
 from kvspec.scenario import UNSET, Expect
 
-_COUNTS = ("eligible", "history", "capacity", "committed", "free", "staging", "row")
+_COUNTS = ("eligible", "history", "capacity", "committed", "free", "staging", "row", "reserved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +142,27 @@ def _arguments(spot: _Spot, manager: ManagerConfig, batches: Mapping[str, MakeBa
         case Iterate(requests=requests):
             for number, one in enumerate(requests):
                 yield from _lengths(spot, ("requests", number), one.capacity, one.history, "R3.6")
+        case Fetch():
+            yield from _selected(spot, op, manager)
         case ResizeBatch():
             yield from _by_row(spot, op, batches.get(op.batch), tpb)
         case _:
             pass
+
+
+def _selected(spot: _Spot, op: Fetch, manager: ManagerConfig) -> Iterator[Problem]:
+    """A fetch of a layer for which nothing is reserved, or of more numbers than a row selects (R15.1)."""
+    most = next((layer.buffers[0].selected for layer in manager.layers if layer.name == op.layer), None)
+    if most is None:
+        wanted = "one whose buffers have selected and reserve (R15.1)"
+        yield spot.problem(spot.argument("layer"), f"nothing is reserved for fetches of layer {op.layer}", wanted)
+        return
+    for name, numbers in op.select.items():
+        if len(numbers) > most:
+            said = f"select.{name} has {_count(len(numbers), 'number')}"
+            yield spot.problem(
+                spot.argument("select", name), said, f"at most {most}, which the layer's buffers have as selected (R15.1)"
+            )
 
 
 def _keys(spot: _Spot, op: Create | Commit | SeedPrefix) -> Iterator[Problem]:
@@ -268,6 +286,7 @@ _RULES = {
     "free": "R1.2",
     "staging": "R7.6",
     "row": "R6.6",
+    "reserved": "R15.2",
 }
 
 

@@ -156,7 +156,8 @@ def _problem(path: Path, node: Node, wanted: Any, name: str, where: tuple[Key, .
         return Problem(at(path, node, where), f"{got}, as YAML reads {quoted} without quotes", f"{quoted!r}{_QUOTES}")
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
-        return Problem(at(path, node, where), got, f"{words} {context[key]:g}")
+        bound = context[key]
+        return Problem(at(path, node, where), got, f"{words} {bound if isinstance(bound, int) else format(bound, 'g')}")
     if kind in ("too_short", "string_too_short"):
         return Problem(at(path, node, where), f"{subject} is empty")
     annotation = _annotation(wanted, where)
