@@ -23,7 +23,7 @@ from kvspec.adapter import Facts, Page, Request, adapter
 from kvspec.config import LayerKind, ManagerConfig, group_names
 from kvspec.errors import ErrorKind
 from kvspec.refs import group_shapes
-from kvspec.system import DeviceLimit, Setup
+from kvspec.system import Setup, Unsupported
 
 Tokens = tuple[int, ...]
 
@@ -196,7 +196,7 @@ class SglangSystem:
         if missing <= 0:
             return
         if any(way.lock_ref == 0 for way in self._way(node)):
-            raise DeviceLimit("a longer prefix of which the beginning stays old: an insertion renews all of it")
+            raise Unsupported("a longer prefix of which the beginning stays old: an insertion renews all of it")
         slots = self._allocate(missing)
         if slots is None:
             raise Full(f"{missing} pages cannot be had")

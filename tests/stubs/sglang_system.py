@@ -100,9 +100,26 @@ def match_renews_nothing() -> None:
     Cache._match_prefix_helper = quiet
 
 
+def first_token_alone() -> None:
+    """Pages with an equal first token are taken for one."""
+    key = radix_cache.RadixKey
+
+    def matched(self: Any, other: Any, offset: int, page_size: int = 1) -> int:
+        most = min(len(self), len(other) - offset)
+        starts = range(0, most // page_size * page_size, page_size)
+        equal = [self.token_ids[at] == other.token_ids[offset + at] for at in starts]
+        return [*equal, False].index(False) * page_size
+
+    key.child_key_at = lambda self, offset, page_size=1: self.token_ids[offset]
+    key.match_at = matched
+
+
 BUGS: dict[str, Callable[[], None]] = {
     one.__name__: one
-    for one in (stale_node, no_lock_on_match, newest_first, leak, counted_twice, parent_ignored, match_renews_nothing)
+    for one in (
+        *(stale_node, no_lock_on_match, newest_first, leak, counted_twice),
+        *(parent_ignored, first_token_alone, match_renews_nothing),
+    )
 }
 """By name, what plants a mistake."""
 

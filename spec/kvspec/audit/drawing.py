@@ -61,7 +61,8 @@ class Draw:
     opening: float = 0.6
     """Share of the moves with gates that open one, if there is one."""
     whole: bool = False
-    """Whether texts are of whole blocks, and two blocks of them equal or different from their first token on."""
+    """Whether texts are of whole blocks. Two blocks of them are equal, or differ from their first token on; where matches are of
+    whole blocks alone, now and then in their last token."""
 
     def __post_init__(self) -> None:
         """Draw the tokens and the text."""
@@ -121,7 +122,10 @@ class Draw:
             return tuple(self.rng.choice(self.words) for _ in range(count))
         size = self.manager.tokens_per_block
         firsts = [self.rng.choice(self.words) for _ in range(-(-count // size))]
-        return tuple(token for first in firsts for token in (first, *range(10, 9 + size)))
+        blocks = [(first, *range(10, 9 + size)) for first in firsts]
+        if size > 1 and self.manager.policy.match == "block":
+            blocks = [(*block[:-1], block[-1] + (self.rng.random() < 0.3)) for block in blocks]
+        return tuple(token for block in blocks for token in block)
 
     def prefix(self, seen: Observation) -> tuple[int, ...]:
         """Tokens that match something of the tree, often with a tail of their own."""
