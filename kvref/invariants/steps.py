@@ -10,7 +10,7 @@ from kvref.state import EMPTY, NEVER, Page, Request, State
 from kvspec import ops
 from kvspec.config import Level
 from kvspec.observation import RequestStatus
-from kvspec.ops import Operation
+from kvspec.ops import Operation, Retry
 from kvspec.system import Outcome
 
 OF_STEPS: list[Invariant] = []
@@ -20,6 +20,8 @@ FITTING = (ops.Resume, ops.Resize, ops.EnterDecode, ops.AdmitGeneration, ops.Pre
 RETRYING = (ops.Resume, ops.Resize, ops.EnterDecode, ops.AdmitGeneration)
 """What tries the older deferred pages of a request again (R4.3)."""
 PUBLISHING = (ops.Publish, ops.ResizeBatch, ops.Iterate)
+GROWING = (ops.Resize, ops.ResizeBatch, ops.Iterate)
+"""What completes blocks that have to fit (R4.7)."""
 BRINGING = (ops.Resume, ops.Prefetch, ops.Commit, ops.AdmitGeneration, ops.Iterate)
 """What brings a page to the GPU that others have locked on the host (R5.1)."""
 
@@ -119,12 +121,14 @@ def nothing_leaves_while_it_is_locked(before: State, op: Operation, outcome: Out
 def what_is_deferred_has_a_reason(before: State, op: Operation, outcome: Outcome, after: State) -> Iterator[str]:
     """After a retry, complete history of a decoding request that is on the GPU has an owner in prefill, or found no host slot.
 
-    The second holds only of what was deferred before, and not after a publication.
+    The second holds only of what was deferred before, and after a publication only of a lenient batch.
     """
     if failed(op, outcome) or not isinstance(op, (*RETRYING, *PUBLISHING)):
         return
     by, published = owned(after), isinstance(op, PUBLISHING)
-    rows = [name for b in after.batches.values() if published and b.name == getattr(op, "batch", "") for name in b.rows]
+    batches = [b for b in after.batches.values() if published and b.open and b.name == getattr(op, "batch", "")]
+    rows = [name for b in batches for name in b.rows]
+    strict = any(b.retry is Retry.STRICT for b in batches)
     for r in (r for r in live(after) if r.name in (rows if published else [getattr(op, "request", "")])):
         was = before.requests.get(r.name)
         new_phase = was is None or not was.decoding
@@ -134,7 +138,8 @@ def what_is_deferred_has_a_reason(before: State, op: Operation, outcome: Outcome
             if not after.layout.private and not all(owner.decoding for owner in by.get(page.id, ())):
                 continue
             older = was is not None and was.active and history(before, was, key)
-            must = published or new_phase or (not older and isinstance(op, ops.Resize))
+            grown = was is not None and was.active and not older and isinstance(op, GROWING)
+            must = strict or new_phase or grown
             pool = Level.HOST, after.layout.groups[page.group].pools[Level.HOST]
             came_up = sum(_came_up(before, one, pool) for one in after.pages.values())
             backed = any(
