@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -298,6 +299,29 @@ def test_the_command_lists_survivors_and_goes_on_where_it_was(shelf: Path) -> No
     assert [json.loads(line)["index"] for line in path.read_text().splitlines()[4:]] == [int(survivor)]
 
 
+def test_what_survived_is_tried_again_after_edits(shelf: Path) -> None:
+    killed, survivor, not_reached = _index("min: max"), _index("<: <="), _index("+: -")
+    found, again = shelf / "found.json", shelf / "again.json"
+    _run(shelf, "--random", "1000", "--seed", "1", "--pick", f"{killed},{survivor},{not_reached}", "--json", str(found))
+    source = shelf / "shelf" / "system.py"
+    source.write_text(
+        SHELF.replace("MOST = 8", "# How many at most.\nMOST = 8").replace("return wanted + 1", "return 1 + wanted")
+    )
+    code, text = _run(shelf, "--survivors", str(found), "--json", str(again))
+    assert code == 1, text
+    assert f"survives {survivor}: shelf/system.py:13 in limited: <: <=" in text
+    assert re.search(rf"gone {not_reached}: shelf/system.py:\d+ in not_called: \+: -", text)
+    assert "1 breaks of shelf that survived: 0 noticed, 1 survived" in text
+    assert [json.loads(line)["index"] for line in again.read_text().splitlines()[1:]] == [int(survivor)]
+    other = shelf / "other.yaml"
+    other.write_text(SCENARIO.replace("a resize", "another") + "  - resize: {request: a, capacity: 0}\n")
+    result = CliRunner().invoke(
+        app, ["mutants", str(other), "--survivors", str(found), "--pick", survivor, "--system", "shelf.system:Shelf"]
+    )
+    assert result.exit_code == 0, result.output
+    assert f"noticed {survivor}:" in result.output
+
+
 def test_what_was_not_tried_in_time_is_said(shelf: Path) -> None:
     code, text = _run(shelf, "--random", "5", "--seed", "1", "--seconds", "0")
     assert code == 1
@@ -314,6 +338,9 @@ def test_what_was_not_tried_in_time_is_said(shelf: Path) -> None:
         (["--random", "3", "--package", "no_such"], "no package is called 'no_such': expected kvgpu, kvref, harness"),
         (["--random", "3", "--again"], "--again tries what survived in the file of --json again: add --json FILE"),
         (["--random", "3", "--tests", "no_such.py"], "--tests no_such.py: there is no such file or folder"),
+        (["--survivors", "SELF/other.yaml"], "other.yaml: is not a file of results: expected one that --json has written"),
+        (["--survivors", "SELF/theirs.json"], "theirs.json: nothing survived"),
+        (["--survivors", "SELF/theirs.json", "--random", "3"], "--survivors tries what is in its file: leave out --random"),
         (["--random", "3", "--json", "SELF/other.yaml"], "other.yaml: is not a file of results: name another one"),
         (["--random", "3", "--json", "SELF/theirs.json"], "has results of another package, seed or source"),
     ],

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvspec.audit.cases import IMPORT, Case, Measured, Setting, measure, try_changed
-from kvspec.audit.changes import before_and_after, changed
+from kvspec.audit.changes import Change, before_and_after, changed
 from kvspec.audit.executed import Lines, reaches
 from kvspec.audit.forks import Begin, Ended, in_forks
 from kvspec.audit.mutant_drawing import Drawn, Known, Source
@@ -96,6 +96,18 @@ class Baseline:
     cases: int
     red: Sequence[tuple[str, str]]
     seconds: float
+
+
+def found_again(reports: Sequence[Report], sources: Mapping[str, Source]) -> tuple[list[Drawn], list[Report]]:
+    """The breaks of reports of earlier sources as they are drawn from these, and the reports whose line has gone or changed."""
+    there: dict[tuple[str, str, str, str, int], Change] = {}
+    for file in dict.fromkeys(report.file for report in reports):
+        for change in sources[file].changes if file in sources else ():
+            before = before_and_after(sources[file].text, change)[0]
+            there[file, change.function, before, change.what, change.nth] = change
+    found = [there.get((report.file, report.function, report.before, report.what, report.nth)) for report in reports]
+    again = [Drawn(report.index, change) for report, change in zip(reports, found, strict=True) if change is not None]
+    return again, [report for report, change in zip(reports, found, strict=True) if change is None]
 
 
 class ServerEnded(RuntimeError):

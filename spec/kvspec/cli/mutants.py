@@ -58,7 +58,7 @@ def mutants(
     lifecycles: Annotated[int, typer.Option(min=0, help="With --random: also try this many random lifecycles.")] = 0,
     tests: Annotated[
         list[Path] | None,
-        typer.Option(help="With --random: also run these test files or folders. For the harness: its own tests."),
+        typer.Option(help="With --random: also run these test files or folders. In a clone of kvspec: those of the package."),
     ] = None,
     pick: Annotated[str | None, typer.Option(metavar="3,10-19", help="With --random: try only these of the N.")] = None,
     seconds: Annotated[float | None, typer.Option(help="With --random: start no change after this many seconds.")] = None,
@@ -67,6 +67,10 @@ def mutants(
         typer.Option(help="With --random: add a line of JSON for each change to this file, and skip those that it has already."),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="With --json: try again what survived.")] = False,
+    survivors: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead of --random: try what survived in such a file again, after any edits."),
+    ] = None,
     device: Annotated[
         Device,
         typer.Option(help="For named breaks: the device. On a GPU nothing checks the order but gates and what they hold up."),
@@ -79,13 +83,28 @@ def mutants(
     """
     import os
 
-    if random is not None:
+    if random is not None or survivors is not None:
         from kvspec.cli.random_mutants import Asked, random_mutants
 
         if only or fences or guards or every or write or device is not Device.SIM:
             refuse("--only, --fences, --guards, --all, --write and --device are for named breaks: leave them out with --random")
+        if random is not None and survivors is not None:
+            refuse("--survivors tries what is in its file: leave out --random")
         asked = Asked(
-            package, random, seed, system, against, lifecycles, tests or [], pick, seconds, json, again, jobs, scheduler
+            package,
+            random,
+            seed,
+            system,
+            against,
+            lifecycles,
+            tests or [],
+            pick,
+            seconds,
+            json,
+            again,
+            jobs,
+            scheduler,
+            survivors,
         )
         random_mutants(asked, chosen_scenarios(paths, expression, max_pool_bytes), max_pool_bytes)
     if tests or pick or seconds is not None or json or again or lifecycles:
@@ -124,19 +143,19 @@ def mutants(
         refuse(str(error))
     results = [by_name[mutant.name] for mutant in chosen if mutant.name in by_name]
     _table(console, results, every)
-    survivors = [result for result in results if not result.killed]
+    unnoticed = [result for result in results if not result.killed]
     for name, why in ended:
         console.print(f"not tried: {name}: its process ended: {why.why}", style="red", markup=False, soft_wrap=True)
-    for result in survivors:
+    for result in unnoticed:
         console.print(f"survives: {result.mutant}: {_why(result)}", style="red", markup=False, soft_wrap=True)
     if write is not None:
         write.write_text(markdown(results), encoding="utf-8")
     ways = Counter(last_kill(result).how.value for result in results if result.killed)
     said = ", ".join(f"{count} by {how}" for how, count in ways.most_common()) or "none"
     console.print(
-        f"{len(results) - len(survivors)} of {len(chosen)} breaks noticed: {said} ({time.perf_counter() - start:.0f} s)"
+        f"{len(results) - len(unnoticed)} of {len(chosen)} breaks noticed: {said} ({time.perf_counter() - start:.0f} s)"
     )
-    raise typer.Exit(1 if survivors or ended else 0)
+    raise typer.Exit(1 if unnoticed or ended else 0)
 
 
 def _chosen(known: Sequence[Mutant], only: Sequence[str], fences: bool, guards: bool) -> list[Mutant]:

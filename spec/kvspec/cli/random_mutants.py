@@ -16,7 +16,7 @@ import typer
 
 from kvspec.cli.answering import on_cluster, tell_of_workers
 from kvspec.cli.refusing import found_system, must_be_writable, refuse
-from kvspec.cli.results_file import NotResults, OfAnotherRun, add_result, read_or_begin
+from kvspec.cli.results_file import NotResults, OfAnotherRun, add_result, read_or_begin, read_results
 from kvspec.cli.stopping import terminated_like_ctrl_c
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ HARNESS_TESTS = (
     *("tests/adapter", "tests/language/test_cli.py", "tests/audit/test_mutants.py", "tests/audit/test_vacuity.py"),
 )
 """What the harness is held against besides the scenarios: what must fail must still fail."""
+TESTS = {
+    HARNESS: HARNESS_TESTS,
+    "kvref": ("tests/kvref", "tests/policies/test_declaring.py", "tests/policies/test_scenarios.py"),
+    "kvgpu": ("tests/kvgpu",),
+}
+"""What a package of this repository is held against besides the scenarios, in a clone of it and without a cluster."""
 OPTIONS = {"device": "sim"}
 LOCAL = "local"
 """The scheduler whose workers are on this machine."""
@@ -44,10 +50,10 @@ FILE = "breaks drawn at random"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says."""
+    """What the command line says. ``survivors``: a file of results, of which those that survived are tried, not ``count``."""
 
     package: str
-    count: int
+    count: int | None
     seed: int
     system: str
     against: str
@@ -59,6 +65,7 @@ class Asked:
     again: bool
     jobs: int | None
     scheduler: str | None
+    survivors: Path | None = None
 
 
 def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: int) -> NoReturn:
@@ -69,13 +76,14 @@ def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: 
     from kvspec.audit.changed_import import NoPackage
     from kvspec.audit.forks import can_fork
     from kvspec.audit.mutant_drawing import KnownError, draw, fingerprint, load_known, sources_of, stale
-    from kvspec.audit.random_mutants import Campaign
+    from kvspec.audit.random_mutants import Campaign, found_again
 
     if not can_fork():
         refuse("--random needs a system that forks processes, such as Linux")
     if asked.again and asked.file is None:
         refuse("--again tries what survived in the file of --json again: add --json FILE")
-    package = PACKAGES.get(asked.package, asked.package)
+    earlier = None if asked.survivors is None else _survivors(asked.survivors)
+    package = PACKAGES.get(asked.package, asked.package) if earlier is None else earlier[0]
     if asked.scheduler not in (None, LOCAL) and (asked.tests or package == HARNESS):
         refuse(f"--scheduler {asked.scheduler}: tests are files of this machine: expected {LOCAL}, or a package without them")
     for name in (asked.system, asked.against):
@@ -85,8 +93,17 @@ def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: 
         sources = sources_of(package, known)
     except (NoPackage, KnownError) as error:
         refuse(str(error))
-    drawn = _picked(draw(sources, asked.seed, asked.count), asked)
-    head = {"file": FILE, "package": package, "seed": asked.seed, "source": fingerprint(sources)}
+    gone: list[Report] = []
+    if earlier is None:
+        drawn = draw(sources, asked.seed, asked.count or 0)
+        head: dict[str, Any] = {"file": FILE, "package": package, "seed": asked.seed}
+        of = f"{package}, seed {asked.seed}"
+    else:
+        drawn, gone = found_again(earlier[1], sources)
+        head = {"file": FILE, "package": package, "survivors": [report.index for report in earlier[1]]}
+        of = f"{package} that survived"
+    drawn = _picked(drawn, asked)
+    head["source"] = fingerprint(sources)
     before = [] if asked.file is None else _read(asked.file, head, asked.again, drawn)
     have = {report.index for report in before}
     setting = Setting(package, asked.system, asked.against, OPTIONS, asked.lifecycles)
@@ -111,8 +128,10 @@ def random_mutants(asked: Asked, scenarios: Sequence[Scenario], max_pool_bytes: 
     for entry in stale(known, sources, package):
         console.print(f"equivalent.yaml: no such change any more: {entry.file}: {entry.line}: {entry.change}", style="red")
         wrong = True
+    for report in gone:
+        console.print(f"gone {report.index}: {_place(report)}: {report.what}", style="dim", markup=False, soft_wrap=True)
     missing = [one.index for one in drawn if one.index not in {report.index for report in reports}]
-    console.print(_summary(reports, f"{package}, seed {asked.seed}"), f"({time.monotonic() - start:.0f} s)", soft_wrap=True)
+    console.print(_summary(reports, of), f"({time.monotonic() - start:.0f} s)", soft_wrap=True)
     if missing:
         console.print(f"{stopped or 'out of time'}: not tried: --pick {ranges(missing)}", style="red", soft_wrap=True)
     raise typer.Exit(1 if wrong or stopped or missing else 0)
@@ -122,14 +141,15 @@ def _picked(drawn: list[Drawn], asked: Asked) -> list[Drawn]:
     if asked.pick is None:
         return drawn
     wanted: set[int] = set()
+    last = max((one.index for one in drawn), default=0)
     for part in asked.pick.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
             refuse(f"--pick {asked.pick}: expected numbers and ranges, such as 3,10-19")
-        wanted.update(range(int(match[1]), min(int(match[2] or match[1]), asked.count) + 1))
+        wanted.update(range(int(match[1]), min(int(match[2] or match[1]), last) + 1))
     chosen = [one for one in drawn if one.index in wanted]
     if not chosen:
-        refuse(f"--pick {asked.pick}: none of these is among the {len(drawn)} that are drawn: 0 to {len(drawn) - 1}")
+        refuse(f"--pick {asked.pick}: none of these is among the {len(drawn)} that are drawn: 0 to {last}")
     return chosen
 
 
@@ -149,8 +169,10 @@ def _tests(asked: Asked, package: str) -> list[Path]:
 
     from kvspec.audit.cases import test_files
 
-    paths = asked.tests or ([Path(name) for name in HARNESS_TESTS] if package == HARNESS else [])
+    paths = asked.tests or [Path(name) for name in TESTS.get(package, ())]
     missing = [path for path in paths if not path.exists()]
+    if not asked.tests and package != HARNESS and (missing or asked.scheduler is not None):
+        return []  # the scenarios notice most of it alone
     if missing and not asked.tests:
         refuse(f"the harness is tested by its own tests, but there is no {missing[0]}: run this in a clone of the repository")
     if missing:
@@ -160,18 +182,43 @@ def _tests(asked: Asked, package: str) -> list[Path]:
     return test_files(paths)
 
 
+def _survivors(path: Path) -> tuple[str, list[Report]]:
+    """The package of a file of results, and what survived in it."""
+    found: dict[int, Report] = {}
+
+    def take(values: Any) -> None:
+        report = _result(values)
+        found[report.index] = report
+
+    try:
+        head = read_results(path, take)
+        if head["file"] != FILE:
+            raise NotResults
+        package = str(head["package"])
+    except (NotResults, KeyError, TypeError):
+        refuse(f"--survivors {path}: is not a file of results: expected one that --json has written")
+    survived = [report for report in found.values() if not report.outcome.killed]
+    if not survived:
+        refuse(f"--survivors {path}: nothing survived")
+    return package, survived
+
+
+def _result(values: Any) -> Report:
+    from kvspec.audit.random_mutants import Outcome, Report
+
+    return Report(**{**values, "outcome": Outcome(values["outcome"])})
+
+
 # ---- the file of results ---------------------------------------------------------------------------------------------
 
 
 def _read(path: Path, head: dict[str, Any], again: bool, drawn: Sequence[Drawn]) -> list[Report]:
     """The results that a file has already; leaves if it is of something else. A file that is not there is begun."""
-    from kvspec.audit.random_mutants import Outcome, Report
-
     must_be_writable("--json", path)
     found: dict[int, Report] = {}
 
     def take(values: Any) -> None:
-        found[values["index"]] = Report(**{**values, "outcome": Outcome(values["outcome"])})
+        found[values["index"]] = _result(values)
 
     try:
         read_or_begin(path, head, take)

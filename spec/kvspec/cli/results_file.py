@@ -33,20 +33,27 @@ def read_or_begin(path: Path, head: Mapping[str, Any], take: Callable[[Any], Non
     if not path.exists() or not path.stat().st_size:
         path.write_text(json.dumps(head) + "\n", encoding="utf-8")
         return
+    if (known := read_results(path, take)) != head:
+        raise OfAnotherRun(known)
+    if not path.read_bytes().endswith(b"\n"):
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n")
+
+
+def read_results(path: Path, take: Callable[[Any], None]) -> Any:
+    """The first line of a file. ``take``: as above.
+
+    :raises NotResults: it cannot be read, is no JSON, or ``take`` refuses a line.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-        first, *lines = text.splitlines()
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
         known = json.loads(first)
         for line in lines:
             if line.endswith("}"):  # the last may have been cut off
                 take(json.loads(line))
-    except (ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         raise NotResults from None
-    if known != head:
-        raise OfAnotherRun(known)
-    if not text.endswith("\n"):
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n")
+    return known
 
 
 def add_result(path: Path, values: Mapping[str, Any]) -> None:
