@@ -203,7 +203,7 @@ def _reads(reads: Iterable[Any], batches: dict[int, int]) -> str:
 
 def _in_order(state: State) -> dict[int, tuple[int, Form]]:
     """By number, the place of each tree block, parents before children, and what it is; siblings in order of their tokens."""
-    by_prefix = sorted(state.nodes.values(), key=lambda n: (n.depth, repr(n.prefix)))
+    by_prefix = sorted(state.nodes.values(), key=lambda n: (len(n.prefix), repr(n.prefix)))
     place = {node.id: number for number, node in enumerate(by_prefix)}
     return {node.id: (place[node.id], _block(node, state, place)) for node in by_prefix}
 

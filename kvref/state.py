@@ -70,16 +70,14 @@ class Page:
 class Node:
     """A block of the prefix tree (R2.6): its own tokens, with their keys (R2.7), at most tpb.
 
-    A lower ``id`` is older; ``parent`` None at the root. ``prefix``: all tokens from the root to its end. ``depth``: the number
-    of blocks above it, its block number. ``gone``: it has left the tree alone, and is only the way to what is below it, or to
-    what a request commits there (R10.3, policy ``on_drop``).
+    A lower ``id`` is older; ``parent`` None at the root. ``prefix``: all tokens from the root to its end. ``gone``: it has left
+    the tree alone, and is only the way to what is below it, or to what a request commits there (R10.3, policy ``on_drop``).
     """
 
     id: int
     parent: int | None
     tokens: tuple[Token, ...]
     prefix: tuple[Token, ...]
-    depth: int
     gone: bool = False
 
 

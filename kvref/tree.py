@@ -44,11 +44,6 @@ def prefix(state: State, node: int | None) -> tuple[Token, ...]:
     return () if node is None else state.nodes[node].prefix
 
 
-def depth(state: State, node: int | None) -> int:
-    """The number of blocks above a tree block: its block number."""
-    return -1 if node is None else state.nodes[node].depth
-
-
 def page_at(state: State, node: int, group: int) -> Page | None:
     """The page of a group in a tree block."""
     return in_tree(state.pages).get((node, group))
@@ -170,7 +165,7 @@ def add_node(state: State, parent: int | None, tokens: tuple[Token, ...]) -> tup
     node = child(state, parent, tokens)
     if node is None:
         state, nid = fresh(state)
-        node = Node(nid, parent, tokens, prefix(state, parent) + tokens, depth(state, parent) + 1)
+        node = Node(nid, parent, tokens, prefix(state, parent) + tokens)
     node, nid = replace(node, gone=False), node.id
     state = replace(state, nodes=state.nodes.set(nid, node))
     return emit(state, Stored(prefix(state, nid))), nid
