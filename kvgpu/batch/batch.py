@@ -435,30 +435,33 @@ class Batch:
             check_lengths(self.name, wanted, self._tokens)
             results: list[bool | None] = [True] * self.rows
             refused: CopyFailed | None = None
-            done = 0
-            for row, member, lengths in wanted:
-                self._set_lengths(slice(done, row), capacities, histories)
-                done, results[row] = row + 1, None
-                if member is None or not member.active:
-                    continue
-                try:
-                    results[row] = manager.inside.resize(member, *lengths)
-                except CopyFailed as error:
-                    refused = refused or error
-            self._set_lengths(slice(done, self.rows), capacities, histories)
+            self._set_lengths(others, capacities, histories)
+            active = [(row, member, lengths) for row, member, lengths in wanted if member is not None and member.active]
+            for row in others:
+                results[row] = None
+            found = manager.inside.resize_each((member, *lengths) for _, member, lengths in active)
+            for (row, _, _), result in zip(active, found, strict=True):
+                if isinstance(result, CopyFailed):
+                    refused = refused or result
+                else:
+                    results[row] = result
             self._publish(stream)
             if refused is not None:
                 raise refused
             return tuple(results)
 
-    def _set_lengths(self, rows: slice, capacities: Sequence[int | None], histories: Sequence[int | None]) -> None:
-        """Set the lengths of members of which nothing else changes."""
-        for member, capacity, history in zip(self._members[rows], capacities[rows], histories[rows], strict=True):
-            assert member is not None
-            if capacity is not None:
-                member.capacity = capacity
-            if history is not None:
-                member.history = history
+    def _set_lengths(self, others: Sequence[int], capacities: Sequence[int | None], histories: Sequence[int | None]) -> None:
+        """Set the lengths of members of which nothing else changes: of all rows but ``others``, which ascend."""
+        first = 0
+        for end in (*others, self.rows):
+            rows = slice(first, end)
+            for member, capacity, history in zip(self._members[rows], capacities[rows], histories[rows], strict=True):
+                assert member is not None
+                if capacity is not None:
+                    member.capacity = capacity
+                if history is not None:
+                    member.history = history
+            first = end + 1
 
     # ---- for observers -----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from kvspec.config import Level
 
 READY = "R7.1 readiness of a copied page"
 OWNERS = "R7.1 work of the owners of a copied page"
+OWNER_WORK = "R7.1 work so far of an owner"
 COPY_OUT = "R7.2 freed slot: the copy out of it"
 PRIVATE_COPY_OUT = "R7.1 slot: a private copy out of it"
 REFUSED = "R4.8 work of a refused copy"
@@ -62,7 +63,7 @@ def slot_points(core: Core, pool: SlotPool, slots: Int32) -> tuple[Point, ...]:
 def owner_work(core: Core, owners: Iterable[Request]) -> list[Point]:
     """The work so far on the streams of owners of a copied page, a point a stream (R7.1)."""
     streams: dict[str, Stream] = {owner.stream.name: owner.stream for owner in owners if owner.stream is not None}
-    return [core.fences.record(stream, "R7.1 work so far of an owner") for stream in streams.values()]
+    return [core.fences.record(stream, OWNER_WORK) for stream in streams.values()]
 
 
 def refused(source: SlotPool, target: SlotPool, numbers: Int32) -> str:

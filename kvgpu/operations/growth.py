@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import SlotKey
-from kvgpu.errors import InvalidArgument, LogicError
+from kvgpu.errors import CopyFailed, InvalidArgument, LogicError
 from kvgpu.operations import plain_step
 from kvgpu.operations.deferral import claim_retries
 from kvgpu.operations.journal import released_work
@@ -137,7 +137,36 @@ def resize(core: Core, request: Request, capacity: int, history: int) -> bool:
         request.capacity, request.history = capacity, history
         return True
     if plain_step.step(core, request, capacity, history):
+        request.steady = steady_lengths(core, request)
         return True
+    return _in_transaction(core, request, capacity, history)
+
+
+def resize_each(core: Core, wanted: Sequence[plain_step.Wanted]) -> list[bool | CopyFailed]:
+    """Set the lengths of several requests, which were checked, each by itself (R8.9). The result of each, or what it raised.
+
+    Those of which nothing else changes come first: the others do not see them.
+    """
+    results: list[bool | CopyFailed] = [True] * len(wanted)
+    left = [at for at, (request, *lengths) in enumerate(wanted) if not _only_lengths(core, request, *lengths)]
+    for request, capacity, history in [each for at, each in enumerate(wanted) if at not in set(left)]:
+        request.capacity, request.history = capacity, history
+    while left:
+        done = 1
+        try:
+            done = plain_step.steps(core, (wanted[at] for at in left))
+            for at in left[:done]:
+                wanted[at][0].steady = steady_lengths(core, wanted[at][0])
+            if not done:
+                done = 1
+                results[left[0]] = _in_transaction(core, *wanted[left[0]])
+        except CopyFailed as error:
+            results[left[0]] = error
+        del left[:done]
+    return results
+
+
+def _in_transaction(core: Core, request: Request, capacity: int, history: int) -> bool:
     try:
         with Transaction(core, core.scope()) as tx:
             set_lengths(tx, request, capacity, history)
@@ -166,6 +195,8 @@ def steady_lengths(core: Core, request: Request) -> Steady:
     size, blocks, now = request.tokens_per_block, request.blocks, request.history
     last = now - now % size + size - 1
     for group in core.layout.groups:
+        if group.window is None or group.sparse:  # none is ever stale (R1.8)
+            continue
         stale = group.stale(now, size)
         if group.stale(last, size) != stale:  # stale blocks grow with the history: find the last before they do
             last = now - 1 + bisect_left(range(now, last), True, key=lambda history: group.stale(history, size) != stale)

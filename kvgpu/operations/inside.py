@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kvgpu.device.api import Stream
+from kvgpu.errors import CopyFailed
 from kvgpu.operations import deferral, growth
 from kvgpu.operations.capture import Capture
 from kvgpu.operations.fetching import Fetches, note_reads
@@ -58,6 +59,16 @@ class Inside:
             request,
             request.capacity if capacity is None else capacity,
             request.history if history is None else history,
+        )
+
+    def resize_each(self, wanted: Iterable[tuple[Request, int | None, int | None]]) -> list[bool | CopyFailed]:
+        """The same for several, each by itself: the result of each, or the copy that failed (R8.9)."""
+        return growth.resize_each(
+            self._core,
+            [
+                (each, each.capacity if capacity is None else capacity, each.history if history is None else history)
+                for each, capacity, history in wanted
+            ],
         )
 
     def give_back(self, request: Request, capacity: int) -> None:

@@ -77,20 +77,38 @@ class TableReads:
 
     def not_noted(self, pool: SlotPool, slots: Int32) -> list[tuple[npt.NDArray[np.intp], list[Point]]]:
         """The reads that concern slots of a pool and are not noted at them: where in ``slots`` these stand, and the reads."""
-        first = read(self._first, slots + self._starts[pool.key])
-        if len(first) <= SHORT:
-            behind = np.array(
-                [at for at, number in enumerate(first.tolist()) if NOT_NAMED < number <= self._count], dtype=np.intp
-            )
+        if len(slots) <= SHORT:
+            first, count = self._first[slots + self._starts[pool.key]], self._count
+            few = [at for at, number in enumerate(first.tolist()) if NOT_NAMED < number <= count]
+            if not few:
+                return []
+            behind = np.array(few, dtype=np.intp)
         else:
+            first = read(self._first, slots + self._starts[pool.key])
             behind = np.flatnonzero((first != NOT_NAMED) & (first <= self._count))
-        if not behind.size:
-            return []
+            if not behind.size:
+                return []
         latest = list(self._latest.values())
         if len(latest) == 1:
             return [(behind, [latest[0][1]])]
         skipped = np.searchsorted([number for number, _ in latest], first[behind])
         return [(behind[skipped == skip], [point for _, point in latest[skip:]]) for skip in distinct(skipped)]
+
+    def points_of(self, pool: SlotPool, slots: Int32) -> list[Point]:
+        """The reads that concern any of a few slots and are not noted there, the last of each stream."""
+        count = self._count
+        numbers = [number for number in self._first[slots + self._starts[pool.key]].tolist() if NOT_NAMED < number <= count]
+        if not numbers:
+            return []
+        first = min(numbers)
+        return [point for number, point in self._latest.values() if number >= first]
+
+    def noted(self, pool: SlotPool, slots: Int32) -> None:
+        """Somebody has waited for ``points_of`` a few slots: these reads are not told of them again."""
+        first, count = self._first, self._count
+        for at in (slots + self._starts[pool.key]).tolist():
+            if first[at] != NOT_NAMED:
+                first[at] = count + 1
 
     def settle(self, pool: SlotPool, slots: Int32) -> bool:
         """Note these reads at the slots. Whether there were any."""

@@ -79,17 +79,17 @@ class GroupBlocks:
 
         ``was``: the fence of each before; ``ready``: that of all now.
         """
-        first = int(blocks[0])
         if len(blocks) == 1:
-            if first >= self.page.shape[1] or not self.locked[0, first] or self.page[0, first] != numbers[0]:
-                return
-        else:
-            mine = blocks < self.page.shape[1]
-            mine[mine] = self.locked[0, blocks[mine]] & (self.page[0, blocks[mine]] == numbers[mine])
-            blocks, slots, was = blocks[mine], slots[mine], was[mine]
-            if not blocks.size:
-                return
-            first = int(blocks.min())
+            block = int(blocks[0])
+            if block < self.page.shape[1] and self.locked[0, block] and self.page[0, block] == numbers[0]:
+                self.block_moved(pages, fences, block, int(slots[0]), level, int(was[0]), ready)
+            return
+        mine = blocks < self.page.shape[1]
+        mine[mine] = self.locked[0, blocks[mine]] & (self.page[0, blocks[mine]] == numbers[mine])
+        blocks, slots, was = blocks[mine], slots[mine], was[mine]
+        if not blocks.size:
+            return
+        first = int(blocks.min())
         self._tracker.forget(self._number)
         self._readiness.moved(fences, was, ready)
         if not self._entries_valid[0]:
@@ -105,6 +105,32 @@ class GroupBlocks:
                 self._on_host += _leading_ones(self._level[0][self._on_host :])
             if self._readiness.known:
                 self.put_entries(pages, fences)  # nothing is left to do
+
+    def moves(self) -> None:
+        """A block is about to move. Said first of all groups in which one does, what the request shows is worked out once."""
+        self._tracker.forget(self._number)
+
+    def block_moved(self, pages: PageTable, fences: FenceTable, block: int, slot: int, level: int, was: int, ready: int) -> None:
+        """The page of one block that is locked in beam row 0 moved to a slot. ``was``, ``ready``: its fence before, and now."""
+        self.moves()
+        tracker, number = self._tracker, self._number
+        self._readiness.one_moved(fences, was, ready)
+        if not self._entries_valid[0]:
+            return
+        indices, levels = self._index[0], self._level[0] = tracker.to_change(number, self._index[0], self._level[0])
+        indices[block], levels[block] = slot, level
+        tracker.blocks_changed(number, ChangedBlocks(*np.array(((block,), (slot,)), dtype=np.int32)), len(indices))
+        on_host = self._on_host
+        if on_host is None:
+            return
+        if level != 1:
+            self._on_host = min(on_host, block)
+        elif block == on_host:
+            self._on_host = on_host = block + 1
+            if on_host < len(levels) and levels[on_host] == 1:
+                self._on_host += _leading_ones(levels[on_host:])
+        if self._readiness.known:
+            self.put_entries(pages, fences)  # nothing is left to do
 
     def entries(self, pages: PageTable, beam: int) -> tuple[Int32, Int8]:
         """Index and level of each column, BAD and -1 where nothing is locked (R6.2)."""

@@ -42,6 +42,20 @@ class Readiness:
         if self._all is not None:
             self._all = Fence((*self._all.points, *fences[now].points))
 
+    def one_moved(self, fences: FenceTable, was: int, now: int) -> None:
+        """The same for one page."""
+        counts = self._counts
+        if counts is None:
+            return
+        if counts[was] > 1:
+            counts[was] -= 1
+        else:
+            del counts[was]
+            self._all = None
+        counts[now] = counts.get(now, 0) + 1
+        if self._all is not None:
+            self._all = Fence((*self._all.points, *fences[now].points))
+
     def all(self, fences: FenceTable) -> Fence:
         """The fence of all pages together."""
         assert self._counts is not None

@@ -36,6 +36,11 @@ class Buffer:
     busy: Point | None = None
     held: bool = False
     kept: bool = False
+    words: npt.NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """``words``: its bytes as int64, made once: that takes its time on a GPU."""
+        self.words = self.memory.host_array().view(np.int64)
 
     def access(self, write: bool) -> Access:
         """An access to it, for the ordering check."""
@@ -179,9 +184,10 @@ class Copier:
                 if point.number > after.get(point.key, 0):
                     after[point.key] = point.number
         lane = self.lane(after)
-        lane.after = None if source.on_disk or target.on_disk or lane.after is None else {**lane.after, **after}
+        lane.after = None if lane.after is None or source.on_disk or target.on_disk else {**lane.after, **after}
         for wait in waits:
-            self._fences.wait(lane.stream, wait.points, wait.site, where=wait.where)
+            if wait.points:
+                self._fences.wait(lane.stream, wait.points, wait.site, where=wait.where)
         done = self.on_stream(lane.stream, source, target, site, "R7.1 completion of a copy", "R7.3 readiness: the copy there")
         lane.last = done.event
         return done
@@ -195,10 +201,8 @@ class Copier:
         if not len(source.slots):
             return self._fences.record(stream, after, why)
         try:
-            if source.on_disk and (target.on_disk or not self._is_host(target)):
-                source = self._read_file(stream, source, used, site)
             if source.on_disk or target.on_disk:
-                self._file_task(stream, source, target, site)
+                self._with_file(stream, source, target, used, site)
             else:
                 self._launch(stream, source, target, used, site)
         finally:  # also after an error: a part may have been submitted
@@ -206,6 +210,14 @@ class Copier:
             for buffer in used:
                 buffer.busy, buffer.held = done, False
         return done
+
+    def _with_file(self, stream: Stream, source: Side, target: Side, used: list[Buffer], site: str) -> None:
+        if source.on_disk and (target.on_disk or not self._is_host(target)):
+            source = self._read_file(stream, source, used, site)
+        if source.on_disk or target.on_disk:
+            self._file_task(stream, source, target, site)
+        else:
+            self._launch(stream, source, target, used, site)
 
     @staticmethod
     def _is_host(side: Side) -> bool:
@@ -238,7 +250,7 @@ class Copier:
         segments, nbytes = self._segments_between(source, target)
         pages = len(source.slots)
         descriptor = self.buffers.take(descriptor_bytes(pages, len(segments)))
-        fill_descriptor(descriptor.memory.host_array(), segments, source.slots, target.slots)
+        fill_descriptor(descriptor.words, segments, source.slots, target.slots)
         used.append(descriptor)
         self._device.launch(
             stream,

@@ -152,11 +152,12 @@ def descriptor_bytes(pages: int, segments: int) -> int:
     return 8 * (SEGMENT_WORDS * segments + PAIR_WORDS * pages)
 
 
-def fill_descriptor(target: Bytes, segments: npt.NDArray[np.int64], source_slots: Slots, target_slots: Slots) -> None:
-    """Write a descriptor into ``target`` (at least ``descriptor_bytes`` long)."""
-    words = target.view(np.int64)
+def fill_descriptor(
+    words: npt.NDArray[np.int64], segments: npt.NDArray[np.int64], source_slots: Slots, target_slots: Slots
+) -> None:
+    """Write a descriptor into ``words`` (at least ``descriptor_bytes``)."""
     header = segments.size
+    end = header + PAIR_WORDS * len(source_slots)
     words[:header] = segments.reshape(-1)
-    pairs = words[header : header + PAIR_WORDS * len(source_slots)].reshape(-1, PAIR_WORDS)
-    pairs[:, 0] = source_slots
-    pairs[:, 1] = target_slots
+    words[header:end:PAIR_WORDS] = source_slots
+    words[header + 1 : end : PAIR_WORDS] = target_slots

@@ -42,11 +42,11 @@ class Counters:
         self._manager_at_reset = self._manager.copy()
         self.calls = {Direction.OFFLOAD: 0, Direction.ONBOARD: 0, Direction.COPY: 0}
 
-    def copied(self, direction: Direction, groups: npt.NDArray[np.int16]) -> None:
+    def copied(self, direction: Direction, groups: npt.NDArray[np.int16] | list[int]) -> None:
         """A submission was made and is kept; ``groups``: the layer group of each of its pages."""
         self.calls[direction] += 1
         if len(groups) <= FEW:
-            for group in groups.tolist():
+            for group in groups if isinstance(groups, list) else groups.tolist():
                 self._groups[group, _PAGES[direction]] += 1
                 if direction in _BYTES:
                     self._groups[group, _BYTES[direction]] += self._page_bytes[group]

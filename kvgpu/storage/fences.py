@@ -22,6 +22,8 @@ EMPTY = 0
 """The number of the fence that waits for nothing."""
 FEWEST, MOST = 1 << 10, 1 << 14
 """So many new fences, by how much there is to look through, are made before those are forgotten that nothing names."""
+LOOK_AGAIN = 64
+"""New fences at least between two looks at all that have not passed, where nobody needs the look."""
 LOOK = 64
 """Numbers that may be looked through for each new fence: that takes a tenth of the time of making one."""
 
@@ -65,6 +67,13 @@ class Fence:
         self.points: tuple[Point, ...] = tuple(latest.values())
         self._passed = not latest
 
+    @classmethod
+    def of(cls, point: Point) -> Fence:
+        """One of a single point."""
+        fence = cls.__new__(cls)
+        fence.points, fence._passed = (point,), False
+        return fence
+
     def passed(self, run: dict[str, int] | None = None, held: dict[str, int] | None = None) -> bool:
         """Whether all its work has run. Never blocks.
 
@@ -98,6 +107,7 @@ class FenceTable:
         self._roots: list[Int32] = []
         self._passed = np.ones(256, dtype=np.bool_)
         self._waiting: set[int] = set()
+        self._look_at = LOOK_AGAIN
         self._collect_at = FEWEST
         self._counter = 0
         self._beside: dict[str, Stream] = {}
@@ -168,8 +178,13 @@ class FenceTable:
     def add(self, points: Iterable[Point]) -> int:
         """The number of a fence of these points."""
         fence = Fence(points)
-        if not fence.points:
-            return EMPTY
+        return self._put(fence) if fence.points else EMPTY
+
+    def add_one(self, point: Point) -> int:
+        """The same for a point alone."""
+        return self._put(Fence.of(point))
+
+    def _put(self, fence: Fence) -> int:
         if self._spare:
             number = self._spare.pop()
             self._fences[number] = fence
@@ -211,10 +226,19 @@ class FenceTable:
 
     def points(self, *arrays: Int32) -> tuple[Point, ...]:
         """The points of all fences that the arrays name: the latest of each stream."""
-        found = [fence for numbers in arrays for fence in self.distinct(numbers)]
-        if len(found) < 2:
-            return found[0].points if found else ()
-        return Fence(point for fence in found for point in fence.points).points
+        named: list[int] = []
+        for numbers in arrays:
+            each = sorted(set(numbers.tolist())) if len(numbers) <= SHORT else self._each_once(numbers).tolist()
+            named += each[1:] if each and each[0] == EMPTY else each
+        return self.points_of(named)
+
+    def points_of(self, named: Sequence[int]) -> tuple[Point, ...]:
+        """The same for numbers of fences, the empty one not among them."""
+        if not named:
+            return ()
+        if len(named) == 1 or named.count(named[0]) == len(named):
+            return self[named[0]].points
+        return Fence(point for number in named for point in self[number].points).points
 
     def merged(self, numbers: Int32, points: Iterable[Point]) -> Int32:
         """For each fence of an array, one with ``points`` added."""
@@ -262,6 +286,11 @@ class FenceTable:
         for number in [number for number in self._waiting if self[number].passed(run, held)]:
             self._passed[number] = True
             self._waiting.discard(number)
+        self._look_at = 2 * len(self._waiting) + LOOK_AGAIN
+
+    def long_not_looked_at(self) -> bool:
+        """Whether so many fences are new since the last ``refresh`` that the next would take long."""
+        return len(self._waiting) > self._look_at
 
     def collect(self) -> None:
         """Forget the fences that no registered array names, if there are many. Not while an operation runs."""

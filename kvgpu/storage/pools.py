@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from kvgpu.config import POOL_ALIGN, PoolGroup
 from kvgpu.device.api import Access, Device, DeviceError, Memory
-from kvgpu.runs import Int32, read, write
-from kvgpu.storage.fences import EMPTY, FenceTable, Point
+from kvgpu.runs import SHORT, Int32, read, write
+from kvgpu.storage.fences import EMPTY, Fence, FenceTable, Point
 from kvspec.config import Level
 
 FREE = -1
@@ -101,9 +101,24 @@ class PendingReads(Protocol):
         """Those that concern these slots: where in ``slots`` they stand, and the reads."""
         ...
 
+    def points_of(self, pool: SlotPool, slots: Int32) -> Sequence[Point]:
+        """The same for a few slots together: the reads that concern any of them."""
+        ...
+
     def settle(self, pool: SlotPool, slots: Int32) -> bool:
         """Have these noted (``SlotPool.note_reads``). Whether there were any."""
         ...
+
+    def noted(self, pool: SlotPool, slots: Int32) -> None:
+        """They need not be noted any more at these slots."""
+        ...
+
+
+class NextUse(NamedTuple):
+    """What the next use of slots runs after. ``reads``: whether reads recorded on them are among that."""
+
+    points: tuple[Point, ...]
+    reads: bool
 
 
 _pools = itertools.count()
@@ -169,6 +184,20 @@ class SlotPool:
         self.noted += 1
         self._readers[slots] = self._fences.merged(self._readers[slots], reads)
 
+    def next_use(self, slots: Int32) -> NextUse:
+        """What the next use of slots, a few, runs after: their fences, and the reads recorded on them. Nothing is noted yet."""
+        named = [number for number in self.fence[slots].tolist() if number != EMPTY]
+        readers = [number for number in self._readers[slots].tolist() if number != EMPTY]
+        more = [point for pending in self.table_reads for point in pending.points_of(self, slots)]
+        points = self._fences.points_of(named + readers) if named or readers else ()
+        return NextUse(Fence((*points, *more)).points if more else points, bool(readers or more))
+
+    def readers_waited_for(self, slots: Int32) -> None:
+        """The next use of slots, which ``next_use`` was asked for, has been submitted: no reads are kept on them any more."""
+        for pending in self.table_reads:
+            pending.noted(self, slots)
+        self._readers[slots] = EMPTY
+
     def set_readers(self, slots: Int32, fences: Int32 | int) -> None:
         """Whoever has asked for the ``readers`` of slots sees to it that they are waited for: other fences are in their place."""
         write(self._readers, slots, fences)
@@ -188,6 +217,8 @@ class SlotPool:
     def take(self, count: int) -> Int32:
         """Free slots: those whose fence has passed first, then in the order in which they became free (R7.2)."""
         assert count <= self.free
+        if (slots := self._take_quickly(count)) is not None:
+            return slots
         self._fences.refresh()
         self._look()
         chosen: list[Int32] = []
@@ -208,6 +239,24 @@ class SlotPool:
             self._waiting = self._waiting[missing:]
         self.free -= count
         return np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int32)
+
+    def _take_quickly(self, count: int) -> Int32 | None:
+        """The first slots, if nothing that has not passed comes in between: then no event need be asked about."""
+        if count > SHORT or not self._passed or self._given is not None or self._waiting.size:
+            return None
+        if self._fences.long_not_looked_at():
+            return None
+        slots = self._passed[0][self._head : self._head + count]
+        if len(slots) < count or any(self.fence[slots].tolist()) or any(self._readers[slots].tolist()):
+            return None
+        for pending in self.table_reads:
+            if pending.points_of(self, slots):
+                return None
+        self._head += count
+        if self._head == len(self._passed[0]):
+            self._passed, self._head = self._passed[1:], 0
+        self.free -= count
+        return slots
 
     def give(self, slots: Int32) -> None:
         """Slots become free, in this order; their fences are set already."""

@@ -12,7 +12,7 @@ from kvgpu.operations.state import Core
 from kvgpu.requests.group_blocks import GroupBlocks
 from kvgpu.requests.request import Request
 from kvgpu.storage.counters import Counters
-from kvgpu.storage.faults import FaultPlan
+from kvgpu.storage.faults import Direction, FaultPlan
 from kvgpu.storage.pools import SlotPool
 from kvgpu.testing.patches import Break, Patch, during, everywhere, instead, on
 
@@ -117,15 +117,35 @@ def _without_hook(old: Any) -> Any:
     return step
 
 
+def _counted_once(old: Any) -> Any:
+    def moved(core: Any, *args: Any) -> None:
+        calls = core.counters.calls[Direction.OFFLOAD]
+        old(core, *args)
+        core.counters.calls[Direction.OFFLOAD] = calls + 1
+
+    return moved
+
+
+def _first_alone(old: Any) -> Any:
+    return lambda core, together, move: old(core, together[:1], move)
+
+
 STEPS: tuple[Break, ...] = (
     ("R4.3 a plain step retries nothing", "R4.3", on(plain_step._plain, _nothing_deferred)),
     ("R3.7 a plain step lets go of nothing", "R3.7", during(plain_step._plain, LayerGroup.stale, instead((0, 0)))),
     ("R4.8 a plain step is not refused", "R4.8", on(FaultPlan.armed, instead(False))),
-    ("R3.14 a plain step writes nothing", "R3.14", on(plain_step.step, _without_hook)),
-    ("R6.4 a plain step makes no version newer", "R6.4", during(plain_step.step, Core.renew, instead(None))),
-    ("R6.2 what a plain step moves is shown where it was", "R6.2", during(plain_step._moved, GroupBlocks.moved, instead(None))),
+    ("R3.14 a plain step writes nothing", "R3.14", on(plain_step.steps, _without_hook)),
+    ("R6.4 a plain step makes no version newer", "R6.4", during(plain_step._moved, Core.renew, instead(None))),
+    (
+        "R6.2 what a plain step moves is shown where it was",
+        "R6.2",
+        during(plain_step._moved, GroupBlocks.block_moved, instead(None)),
+    ),
     ("R13.1 a plain step is not counted", "R13.1", during(plain_step._moved, Counters.copied, instead(None))),
     ("R4.6 a plain step frees no slot", "R4.6", during(plain_step._moved, SlotPool.give, instead(None))),
+    ("R7.1 steps that wait for different things go together", "R7.1", on(plain_step._alike, instead(True))),
+    ("R13.2 steps that go together count as one submission", "R13.2", on(plain_step._moved, _counted_once)),
+    ("R8.9 of steps that go together the first alone is taken", "R8.9", on(plain_step._moved, _first_alone)),
     ("R3.6 the step that completes a block is one of lengths", "R3.6", everywhere(growth.steady_lengths, _one_further)),
     ("R3.6 a block that goes stale within another is not noticed", "R3.7", everywhere(growth.steady_lengths, _whole_blocks)),
     ("R3.6 the first token of a new block takes no page", "R3.6", everywhere(growth.steady_lengths, _one_more)),

@@ -52,7 +52,7 @@ def arrange(sizes: tuple[int, ...], sides: str) -> tuple[PoolGroup, PoolGroup, B
     left, right = np.array([3, 0, 8, 5], dtype=np.int32), np.array([1, 8, 2, 0], dtype=np.int32)
     segments = segment_words(source, target)
     descriptor = np.zeros(descriptor_bytes(len(left), len(segments)), dtype=np.uint8)
-    fill_descriptor(descriptor, segments, left, right)
+    fill_descriptor(descriptor.view(np.int64), segments, left, right)
     return source, target, memory(source, 1), memory(target, 2), descriptor, len(left), len(segments), left, right
 
 
