@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kvgpu.batch.batch_lengths import by_row, check_lengths, other_rows
@@ -190,14 +190,17 @@ class Batch:
 
         ``members``: or the stream of an active member.
         """
-        streams = {stream.name: stream} | (self._streams() if members else {})
-        self._manager.inside.refuse_capture(f"{what} of batch {self.name!r}", streams.values())
+        self._refuse_capture(what, [stream, *(self._streams() if members else ())])
 
-    def _streams(self) -> dict[str, Stream]:
-        """The streams of the active members, by name."""
+    def _refuse_capture(self, what: str, streams: Iterable[Stream]) -> None:
+        self._manager.inside.refuse_capture(f"{what} of batch {self.name!r}", {each.name: each for each in streams}.values())
+
+    def _streams(self) -> list[Stream]:
+        """The streams of the active members, in order of the rows, each once."""
+        # Asked for every row of every iteration: no calls.
         active = RequestStatus.ACTIVE
-        streams = [member.stream for member in self._members if member is not None and member.status is active]
-        return {stream.name: stream for stream in streams if stream is not None}
+        streams = dict.fromkeys([member.stream for member in self._members if member is not None and member.status is active])
+        return [stream for stream in streams if stream is not None]
 
     # ---- publication (R8.3-R8.7) --------------------------------------------------------------------------------------
 
@@ -320,10 +323,11 @@ class Batch:
         manager = self._manager
         with manager.exclusive():
             self._must_be_open()
-            self.refuse_capture("record_read", stream, members=True)
+            streams = self._streams()
+            self._refuse_capture("record_read", [stream, *streams])
             reads = manager.inside.record(stream, "R7.7 record_read: the reads of the tables so far")
             self.tables.note_reads(reads)
-            for each in self._streams().values():
+            for each in streams:
                 manager.inside.wait(each, (reads,), "R7.7 record_read: the stream of an active member")
             self._reads_of_tables().record(reads, self)
             manager.inside.note_fetched_reads(self._reserved, reads)

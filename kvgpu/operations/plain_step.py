@@ -22,6 +22,7 @@ from kvgpu.operations.payloads import unwritten
 from kvgpu.operations.reserving import lacking
 from kvgpu.operations.state import Core, WriteTarget
 from kvgpu.requests.request import Request
+from kvgpu.requests.row_entries import ChangedBlocks
 from kvgpu.runs import Int32
 from kvgpu.storage.copier import Side
 from kvgpu.storage.faults import Direction
@@ -231,11 +232,13 @@ def _moved(core: Core, together: Sequence[_Plain], move: _Move) -> None:
     for request, capacity, history, groups, *_ in together:
         core.counters.copied(Direction.OFFLOAD, groups)
         block = request.history_blocks
+        blocks = np.array((block,), dtype=np.int32)
         owns = [request.groups[group] for group in groups]
         for own in owns:
             own.moves()
         for own in owns:
-            own.block_moved(pages, fences, block, new[at], ON_HOST, was[at], ready)
+            changed = ChangedBlocks(blocks, slots[at : at + 1])
+            own.block_moved(pages, fences, block, new[at], ON_HOST, was[at], ready, changed)
             at += 1
         request.capacity, request.history = capacity, history
         core.renew(request)

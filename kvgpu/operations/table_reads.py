@@ -23,6 +23,9 @@ from kvgpu.storage.pools import SlotPool
 NOT_NAMED = 0
 """``TableReads._first`` of a slot that the tables do not name."""
 
+FEW = 16
+"""So many blocks of a row are looked at one by one."""
+
 Addresses = npt.NDArray[np.int64]
 """Numbers of slots among those of all pools."""
 
@@ -138,6 +141,8 @@ class TableReads:
         changed since it was shown.
         """
         groups = len(self._bases)
+        if len(now) <= SHORT and self._published_few(before, now, changes):
+            return
         found = [
             (number, table, None if moved is None else _each_once(moved.blocks))
             for number in range(len(now))
@@ -155,6 +160,41 @@ class TableReads:
         self._first[left] = NOT_NAMED
         if self._owners:
             self._ask_again(np.unique(np.concatenate([fresh, left])))
+
+    def _published_few(
+        self,
+        before: Sequence[RequestEntries | None],
+        now: Sequence[RequestEntries | None],
+        changes: Sequence[ChangedBlocks | None],
+    ) -> bool:
+        """The same where a few blocks may differ, without arrays: as in most decode steps. Whether it was so."""
+        gone: list[int] = []
+        come: list[int] = []
+        groups = len(self._bases)
+        for pair, moved in enumerate(changes):
+            number, table = divmod(pair, groups)
+            if moved is None or len(moved.blocks) > FEW:
+                return False
+            for block in set(moved.blocks.tolist()):
+                for entries, addresses in ((before[number], gone), (now[number], come)):
+                    if entries is not None and (level := int(entries.groups[table].levels[block])) >= 0:
+                        addresses.append(self._base_of[table][level] + int(entries.groups[table].indices[block]))
+        named, first, count = self._entries, self._first, self._count
+        fresh = [address for address in come if not named[address]]
+        for address in come:
+            named[address] += 1
+        for address in gone:
+            named[address] -= 1
+        left = sorted({address for address in gone if not named[address]})
+        for address in fresh:
+            first[address] = count + 1
+        if any(NOT_NAMED < first[address] <= count for address in left):
+            self._settle_all(np.array(left))
+        for address in left:
+            first[address] = NOT_NAMED
+        if self._owners and (fresh or left):
+            self._ask_again(np.unique(np.array(fresh + left)))
+        return True
 
     def _addresses(self, parts: Sequence[tuple[RequestEntries | None, int, Int32 | None]]) -> Addresses:
         """The slots that blocks of rows and groups name, once for each that does. ``None`` for all blocks."""

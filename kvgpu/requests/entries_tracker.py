@@ -49,7 +49,8 @@ class EntriesTracker:
 
         Done early: a publication of many rows has no time.
         """
-        self._current[number] = group_entries(indices, levels, on_host if self._sparse[number] else 0, ready)
+        like = None if self._oldest is None else self._oldest.groups[number]
+        self._current[number] = group_entries(indices, levels, on_host if self._sparse[number] else 0, ready, like)
         every = [one for one in self._current if one is not None]
         if len(every) == len(self._current):
             self._now = request_entries(every)

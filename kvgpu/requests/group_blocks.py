@@ -82,7 +82,7 @@ class GroupBlocks:
         if len(blocks) == 1:
             block = int(blocks[0])
             if block < self.page.shape[1] and self.locked[0, block] and self.page[0, block] == numbers[0]:
-                self.block_moved(pages, fences, block, int(slots[0]), level, int(was[0]), ready)
+                self.block_moved(pages, fences, block, int(slots[0]), level, int(was[0]), ready, ChangedBlocks(blocks, slots))
             return
         mine = blocks < self.page.shape[1]
         mine[mine] = self.locked[0, blocks[mine]] & (self.page[0, blocks[mine]] == numbers[mine])
@@ -110,16 +110,29 @@ class GroupBlocks:
         """A block is about to move. Said first of all groups in which one does, what the request shows is worked out once."""
         self._tracker.forget(self._number)
 
-    def block_moved(self, pages: PageTable, fences: FenceTable, block: int, slot: int, level: int, was: int, ready: int) -> None:
-        """The page of one block that is locked in beam row 0 moved to a slot. ``was``, ``ready``: its fence before, and now."""
-        self.moves()
+    def block_moved(
+        self,
+        pages: PageTable,
+        fences: FenceTable,
+        block: int,
+        slot: int,
+        level: int,
+        was: int,
+        ready: int,
+        changed: ChangedBlocks,
+    ) -> None:
+        """The page of one block that is locked in beam row 0 moved to a slot. ``was``, ``ready``: its fence before, and now.
+
+        ``changed``: the same block and slot.
+        """
         tracker, number = self._tracker, self._number
+        tracker.forget(number)
         self._readiness.one_moved(fences, was, ready)
         if not self._entries_valid[0]:
             return
         indices, levels = self._index[0], self._level[0] = tracker.to_change(number, self._index[0], self._level[0])
         indices[block], levels[block] = slot, level
-        tracker.blocks_changed(number, ChangedBlocks(*np.array(((block,), (slot,)), dtype=np.int32)), len(indices))
+        tracker.blocks_changed(number, changed, len(indices))
         on_host = self._on_host
         if on_host is None:
             return

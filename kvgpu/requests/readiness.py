@@ -54,7 +54,11 @@ class Readiness:
             self._all = None
         counts[now] = counts.get(now, 0) + 1
         if self._all is not None:
-            self._all = Fence((*self._all.points, *fences[now].points))
+            before, after = self._all.points, fences[now].points
+            if len(before) == len(after) == 1 and before[0].key == after[0].key and before[0].number < after[0].number:
+                self._all = fences[now]
+            else:
+                self._all = Fence((*before, *after))
 
     def all(self, fences: FenceTable) -> Fence:
         """The fence of all pages together."""

@@ -42,9 +42,18 @@ class GroupEntries(NamedTuple):
     ready: tuple[Point, ...]
 
 
-def group_entries(indices: Int32, levels: Int8, countable: int, ready: tuple[Point, ...]) -> GroupEntries:
-    """See ``GroupEntries``. ``countable``: the leading blocks on the host, or 0 where they do not count."""
-    return GroupEntries(indices, levels, ORIGIN.pack(_address(indices), _address(levels), countable), ready)
+def group_entries(
+    indices: Int32, levels: Int8, countable: int, ready: tuple[Point, ...], like: GroupEntries | None = None
+) -> GroupEntries:
+    """See ``GroupEntries``. ``countable``: the leading blocks on the host, or 0 where they do not count.
+
+    ``like``: others, whose arrays may be the same: then it is known where they are.
+    """
+    if like is not None and like.indices is indices and like.levels is levels:
+        at, to, _ = ORIGIN.unpack(like.origin)
+    else:
+        at, to = _address(indices), _address(levels)
+    return GroupEntries(indices, levels, ORIGIN.pack(at, to, countable), ready)
 
 
 def _address(array: Any) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kvgpu.requests.row_entries import COUNTABLE, INDICES, LEVELS, ORIGIN_WORDS, ChangedBlocks, GroupEntries, Rows
+from kvgpu.requests.row_entries import COUNTABLE, INDICES, LEVELS, ORIGIN, ORIGIN_WORDS, ChangedBlocks, GroupEntries, Rows
 from kvgpu.runs import Int32
 from kvgpu.upload.packing.form import CHANGE, COUNT, LENGTH, MIXED, ROW, SAME, START, PackedForm, padded
 from kvgpu.upload.packing.gather import UNKNOWN, Sources, gather
@@ -20,6 +20,10 @@ def prepare(form: PackedForm, nbytes: int) -> None:
     prepare_gather(np.int32, (packed.low, packed.high), nbytes)
     if form.levels:
         prepare_gather(np.int8, (packed.levels,), nbytes)
+
+
+FEW = 32
+"""So many (dirty row, group) at most, and so many blocks of each, are packed one by one: arrays of so few are slower."""
 
 
 class Packer:
@@ -50,6 +54,8 @@ class Packer:
         written as well.
         """
         groups = len(changes) // len(numbers)
+        if len(changes) <= FEW and self._add_few(numbers, rows, changes, groups):
+            return
         origins = np.frombuffer(b"".join([one.origins for one in rows.entries]), np.int64).reshape(len(changes), ORIGIN_WORDS)
         columns = np.array([numbers, rows.lengths, rows.countable], np.int32)
         row, lengths, countable = np.repeat(columns, groups, axis=1)
@@ -70,6 +76,37 @@ class Packer:
         if whole.any():
             self._whole = True
             self._add_whole(heads, rows, origins, np.flatnonzero(whole))
+
+    def _add_few(self, numbers: Sequence[int], rows: Rows, changes: Sequence[ChangedBlocks | None], groups: int) -> bool:
+        """The same for a few rows of which few blocks are written, without arrays: as in most decode steps. Whether it was so."""
+        words: list[tuple[int, ...]] = []
+        places: list[int] = []
+        written: list[tuple[int, int]] = []
+        levels: list[tuple[int, int]] = []
+        used, most = self._used, 0
+        for pair, changed in enumerate(changes):
+            row = pair // groups
+            if changed is None or CHANGE * len(changed.blocks) > min(rows.lengths[row], CHANGE * FEW):
+                return False
+            shown = rows.entries[row].groups[pair % groups]
+            count = min(ORIGIN.unpack(shown.origin)[COUNTABLE], rows.countable[row])
+            blocks = changed.blocks.tolist()
+            words.append((numbers[row], used, ~len(blocks), count, MIXED, 0, 0, 0))
+            slots = shown.indices[changed.blocks] if changed.slots is None else changed.slots
+            places += range(used // CHANGE, used // CHANGE + len(blocks))
+            written += zip(blocks, slots.tolist(), strict=True)
+            if self._with_levels:
+                levels += zip(range(used, used + len(blocks)), shown.levels[changed.blocks].tolist(), strict=True)
+            used += padded(CHANGE * len(blocks))
+            most = max(most, len(blocks))
+        self._packed.heads[self._pairs : self._pairs + len(words)] = words
+        if written:
+            self._changes[places] = written
+        for at, level in levels:
+            self._packed.levels[at] = level
+        self._used, self._most = used, max(self._most, most)
+        self._pairs += len(words)
+        return True
 
     def _add_whole(self, heads: Int32, rows: Rows, origins: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> None:
         starts, lengths = heads[chosen, START], heads[chosen, LENGTH]
