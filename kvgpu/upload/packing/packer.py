@@ -99,7 +99,8 @@ class Packer:
                 levels += zip(range(used, used + len(blocks)), shown.levels[changed.blocks].tolist(), strict=True)
             used += padded(CHANGE * len(blocks))
             most = max(most, len(blocks))
-        self._packed.heads[self._pairs : self._pairs + len(words)] = words
+        if words:  # with SSM groups alone there are no tables
+            self._packed.heads[self._pairs : self._pairs + len(words)] = words
         if written:
             self._changes[places] = written
         for at, level in levels:
