@@ -74,35 +74,26 @@ def _facts(r: Request, member: bool) -> RequestFacts:
 
 
 def _situation(state: State, op: Operation) -> Iterator[str]:
-    """The kind of state that an operation begins in, in words: its request, who shares with it, which levels are full."""
+    """The kind of state that an operation begins in, in words: its request, whether that shares or waits, and a full level."""
     name = getattr(op, "request", None)
     r = state.requests.get(name or "")
     if name is not None:
         yield from _of_request(state, r)
     elif any(_deferred(state, one) for one in state.requests.values()):
-        yield "a member has deferred pages"
-    for level in state.layout.levels:
-        pools = [len(slots) for pool, slots in state.free.items() if pool[0] is level]
-        if not all(pools):
-            yield f"the {level.label} is full"
+        yield "pages are deferred"
+    if not all(state.free.values()):
+        yield "a level is full"
 
 
 def _of_request(state: State, r: Request | None) -> Iterator[str]:
-    if r is None:
-        yield "there is no such request"
+    if r is None or r.status is RequestStatus.CLOSED:
+        yield "unknown" if r is None else "closed"
         return
-    if r.status is RequestStatus.CLOSED:
-        yield "closed"
-        return
-    never = "never resumed" if not r.resumed else f"in {r.phase.value}"
-    yield f"{r.status.value}, {never}"
-    others = [one for one in state.requests.values() if one is not r and set(one.pages.values()) & set(r.pages.values())]
-    for phase in sorted({f"{one.status.value} {one.phase.value}" for one in others}):
-        yield f"shares with a {phase}"
+    yield f"{r.status.value} in {r.phase.value}" if r.resumed else "never resumed"
+    if any(one is not r and set(one.pages.values()) & set(r.pages.values()) for one in state.requests.values()):
+        yield "sharing"
     if _deferred(state, r):
-        yield "deferred pages"
-    if r.ended:
-        yield "committing has ended"
+        yield "its pages are deferred"
 
 
 def _deferred(state: State, r: Request) -> bool:

@@ -13,13 +13,16 @@ from kvref.canonical import canonical
 from kvref.invariants import OF_STATES, OF_STEPS
 from kvref.system import Reference
 from kvspec.audit.explore.alphabet import operations
-from kvspec.audit.explore.expanding import Plan, Walker
+from kvspec.audit.explore.covering import walks
+from kvspec.audit.explore.expanding import Plan, Walker, kinds_of
 from kvspec.audit.explore.models import MODELS
 from kvspec.audit.explore.search import Here
 from kvspec.audit.explore.search import explore as search
+from kvspec.audit.explore.writing import all_kinds, file_name
 from kvspec.cli.main import app
 from kvspec.language import load_file
 from tests.audit.breaks import BREAKS, Break
+from tests.paths import ROOT
 
 
 def explore(*args: str) -> Result:
@@ -107,9 +110,36 @@ def test_invariants_say_what_they_are() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_the_scenarios_of_every_kind_are_those_that_the_search_finds(tmp_path: Path) -> None:
+    """The first file: those after it hang on what it has."""
+    plan, text, count = next(all_kinds("kvref", Here()))
+    known = (ROOT / "scenarios" / "explored" / file_name(plan)).read_text(encoding="utf-8")
+    assert text == known, "write them anew: kvspec explore --write scenarios/explored"
+    assert len(load_file(ROOT / "scenarios" / "explored" / file_name(plan))) == count
+
+
+def test_walks_have_every_kind_once(tmp_path: Path) -> None:
+    done = search(Plan("fetch"), 3, Here(), kinds=True)
+    walker = Walker(done.plan)
+    found = walks(done, walker)
+    assert sorted(kind for walk in found for kind in walk.kinds) == sorted(done.kinds)
+    for walk in found:
+        assert walk.about in walk.kinds
+        assert {kind for made in walk.taken for kind in kinds_of(walker.exploring, made)} >= set(walk.kinds)
+    assert walks(done, walker, known=done.kinds) == []
+
+
+def test_scenarios_are_written_into_a_folder(tmp_path: Path) -> None:
+    result = explore("--write", str(tmp_path / "new"), "--depth", "1")
+    assert result.exit_code == 0
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {*(f"{name}.yaml" for name in MODELS), "standard-private.yaml"}
+    assert all(load_file(path) for path in (tmp_path / "new").glob("standard*.yaml"))
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        (("--write", "somewhere", "--model", "disk"), "scenarios are of all models: leave --model out"),
         (("--model", "standart"), "Did you mean 'standard'?"),
         (("--ownership", "both"), "--ownership both: expected shared or private"),
         (("--against", "kvrex"), "no system is called 'kvrex'"),

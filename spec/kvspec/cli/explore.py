@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvspec.cli.refusing import found_system, must_be_writable, refuse
+from kvspec.cli.answering import Scheduler, answering, tell_of_workers
+from kvspec.cli.refusing import found_system, must_be_folder, must_be_writable, refuse
 from kvspec.cli.stopping import terminated_like_ctrl_c
 
 if TYPE_CHECKING:
@@ -29,16 +30,24 @@ MOST_SHOWN = 5
 
 def explore(
     depth: Annotated[int | None, typer.Option(min=1, help="How many operations deep. Left out: as the model says.")] = None,
-    model: Annotated[str, typer.Option(help="The small model (docs/explore.md).")] = "standard",
+    model: Annotated[str | None, typer.Option(help="The small model (docs/explore.md). Left out: standard.")] = None,
     ownership: Annotated[
-        str, typer.Option(help="Who owns the GPU pages of sparse groups: shared or private (section 14 of the rules).")
-    ] = "shared",
+        str | None,
+        typer.Option(
+            help="Who owns the GPU pages of sparse groups: shared, private (section 14 of the rules). Left out: shared."
+        ),
+    ] = None,
     against: Annotated[str, typer.Option(help="The reference that is explored.")] = "kvref",
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Left out: one for each core.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the scenario of what is broken into this file; it is printed otherwise.")
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the figures into this file, as JSON.")] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="Write scenarios that have every kind of transition of all models into this folder, and do no more."),
+    ] = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Go through every state of a small model of the reference, breadth first, and check what must always hold.
 
@@ -49,7 +58,7 @@ def explore(
     """
     from rich.console import Console
 
-    plan, small = _plan(model, ownership, against)
+    plan, small = _plan(model or "standard", ownership or "shared", against)
     deepest = depth or small.deepest
     for option, path in (("--output", output), ("--json", json)):
         if path is not None:
@@ -58,13 +67,24 @@ def explore(
     if not console.is_terminal:
         console.width = max(console.width, 140)  # a log has no edge
     jobs = jobs or os.cpu_count() or 1
-    console.print(f"{small.name}, {ownership}: {small.text}", style="dim", markup=False)
+    if write is not None:
+        if given := [f"--{name}" for name, value in (("model", model), ("ownership", ownership), ("json", json)) if value]:
+            refuse(f"--write {write}: scenarios are of all models: leave {' and '.join(given)} out")
+        _write(console, write, against, jobs, scheduler, depth)
+        return
+    console.print(f"{small.name}, {plan.ownership}: {small.text}", style="dim", markup=False)
     start = time.monotonic()
-    done, stopped = _gone_through(plan, deepest, jobs, console)
+    done, stopped = _gone_through(plan, deepest, jobs, scheduler, console)
     seconds = time.monotonic() - start
     _table(console, done)
     if json is not None:
-        figures = {**_figures(done), "jobs": jobs, "seconds": round(seconds, 3), "stopped": stopped}
+        figures = {
+            **_figures(done),
+            "jobs": jobs,
+            "seconds": round(seconds, 3),
+            "processor_seconds": round(done.seconds, 3),
+            "stopped": stopped,
+        }
         json.write_text(json_module.dumps(figures, indent=2) + "\n", encoding="utf-8")
     if done.violations:
         _tell_violation(console, done, output)
@@ -75,11 +95,24 @@ def explore(
         count = f"stopped early: {count}, of which not all states were gone on from"
     elif not done.layers[-1].states:
         count += ": there is no other state"
-    console.print(f"{count}, {seconds:.1f} s, {done.transitions / max(seconds, 1e-9):,.0f} operations a second")
+    rate = done.transitions / max(done.seconds, 1e-9)
+    console.print(f"{count}, {seconds:.1f} s ({done.seconds:.1f} s of processors, {rate:,.0f} operations a second of these)")
     bad = bool(done.violations or done.lost or stopped)
     if not bad:
         console.print("no invariant is broken")
     raise typer.Exit(1 if bad else 0)
+
+
+def _write(console: Console, folder: Path, against: str, jobs: int, scheduler: str | None, depth: int | None) -> None:
+    """Write the scenarios of all kinds into a folder, a file a model."""
+    from kvspec.audit.explore.writing import DEPTH, all_kinds, file_name, written_plans
+
+    must_be_folder("--write", folder)
+    with _answering(written_plans(against)[0], jobs, scheduler, console) as workers:
+        for plan, text, count in all_kinds(against, workers, depth or DEPTH):
+            path = folder / file_name(plan)
+            path.write_text(text, encoding="utf-8")
+            console.print(f"{path}: {count} scenarios", markup=False, soft_wrap=True)
 
 
 def _plan(model: str, ownership: str, against: str) -> tuple[Plan, SmallModel]:
@@ -104,20 +137,19 @@ def _plan(model: str, ownership: str, against: str) -> tuple[Plan, SmallModel]:
 
 
 @contextlib.contextmanager
-def _answering(plan: Plan, jobs: int) -> Iterator[Answering]:
-    """Whoever goes on from states: this process, or several."""
+def _answering(plan: Plan, jobs: int, scheduler: str | None, console: Console) -> Iterator[Answering]:
+    """Whoever goes on from states: this process, several, or the workers of a cluster."""
     from kvspec.audit.explore.search import Here
-    from kvspec.harness.runner import process_context
-    from kvspec.harness.workers import Workers
 
-    if jobs == 1:
+    if jobs == 1 and scheduler is None:
         yield Here()
         return
-    with Workers(jobs, process_context(MODULE, plan.against)) as workers:
+    with answering(MODULE, (plan.against,), jobs, scheduler, size=1) as workers:
         yield workers
+        tell_of_workers(console, workers)
 
 
-def _gone_through(plan: Plan, depth: int, jobs: int, console: Console) -> tuple[Explored, bool]:
+def _gone_through(plan: Plan, depth: int, jobs: int, scheduler: str | None, console: Console) -> tuple[Explored, bool]:
     """What was gone through, and whether it was stopped."""
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
@@ -135,8 +167,8 @@ def _gone_through(plan: Plan, depth: int, jobs: int, console: Console) -> tuple[
             progress.update(bar, description=text, depth=layer.depth)
 
         try:
-            with terminated_like_ctrl_c(), _answering(plan, jobs) as answering:
-                return search(plan, depth, answering, tell), False
+            with terminated_like_ctrl_c(), _answering(plan, jobs, scheduler, console) as workers:
+                return search(plan, depth, workers, tell), False
         except KeyboardInterrupt as stopped:
             if not stopped.args:
                 raise

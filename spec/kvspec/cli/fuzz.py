@@ -15,7 +15,7 @@ from kvspec.cli.fuzzing.going import go_through
 from kvspec.cli.fuzzing.plan import ANY, BIG, SMALL, Plan, Tally
 from kvspec.cli.fuzzing.record import Record
 from kvspec.cli.fuzzing.telling import report, report_at_once, report_lost, tell_under_way
-from kvspec.cli.refusing import found_system, must_be_schedule, must_build, must_differ, refuse
+from kvspec.cli.refusing import found_system, must_be_folder, must_be_schedule, must_build, must_differ, refuse
 from kvspec.cli.run import Device
 from kvspec.cli.stopping import terminated_like_ctrl_c
 from kvspec.harness.watch import DEFAULT_SECONDS
@@ -96,7 +96,7 @@ def fuzz(
     if seconds is not None and not seconds >= 0:
         refuse(f"--seconds {seconds}: expected 0 or more")
     if output is not None:
-        _must_be_folder(output)
+        must_be_folder("--output", output)
     console = Console()
     start = time.monotonic()
     options = {"device": device.value, "schedule": schedule}
@@ -209,13 +209,3 @@ def _must_have_fetches(able: Able, fits: Range, system: str, profile: str) -> No
     one = fetching(fits.manager(Random(0), Profile()), 0, Fetches.ALL)
     if lacks := able.lacks(one, Fetch.model_validate({"batch": "b0", "layer": one.layers[0].name, "select": {}})):
         refuse(f"--fetches all: {system} with profile {profile} lacks: {', '.join(lacks)}")
-
-
-def _must_be_folder(output: Path) -> None:
-    """Leave if failures could not be written there, before any is looked for."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        refuse(f"--output {output}: expected a folder to write into: {(error.strerror or 'no reason given').lower()}")
-    if not os.access(output, os.W_OK):
-        refuse(f"--output {output}: cannot be written: permission denied")

@@ -30,6 +30,16 @@ def must_be_writable(option: str, path: Path) -> None:
         refuse(f"{option} {path}: cannot be written: permission denied")
 
 
+def must_be_folder(option: str, path: Path) -> None:
+    """Leave if nothing could be written into a folder, which is made if need be, before anything is run for it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        refuse(f"{option} {path}: expected a folder to write into: {(error.strerror or 'no reason given').lower()}")
+    if not os.access(path, os.W_OK):
+        refuse(f"{option} {path}: cannot be written: permission denied")
+
+
 def must_build(name: str, factory: Factory, setup: Setup, code: int = 2) -> None:
     """Leave with ``code`` and the reason if a system cannot be built with device cuda."""
     try:

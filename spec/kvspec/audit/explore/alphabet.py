@@ -104,7 +104,7 @@ def _of_manager(model: SmallModel, facts: Facts) -> Iterator[ops.Operation]:
         yield _op("evict", level=level.kind.value, group="main", pages=1)
     yield _op("clear_reusable")
     for level in model.manager.levels[:2]:
-        label = f"{level.kind.value} slots"
+        label = f"{level.kind.value}-slots"
         yield _give(label) if label in facts.taken else _take(level.kind.value, label)
     yield from _of_batch(facts)
     if facts.gates:

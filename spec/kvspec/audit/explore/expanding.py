@@ -6,6 +6,7 @@ have the same parent, which is then gone on from.
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
@@ -26,6 +27,8 @@ from kvspec.system import Outcome, Setup
 Move: TypeAlias = int
 """Which of the operations of a state, and which copy of it is refused: `operation_of`, `fault_of`."""
 Path: TypeAlias = tuple[Move, ...]
+Kind: TypeAlias = tuple[str, str, str, str, str]
+"""A kind of transition: `kinds_of`."""
 
 _DIRECTIONS = tuple(Direction)
 _OPERATIONS = 1 << 8
@@ -65,13 +68,15 @@ class Expanded:
 
     ``found``: of each state that was reached, by its digest, the least path to it: the place of its parent among the states, and
     the move. ``outcomes``: how often each operation came to what. ``kinds``: of each kind of transition the first.
+    ``seconds``: of the processor.
     """
 
     transitions: int = 0
+    seconds: float = 0.0
     found: dict[bytes, tuple[int, Move]] = field(default_factory=dict)
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
-    kinds: dict[tuple[str, ...], tuple[int, Move]] = field(default_factory=dict)
+    kinds: dict[Kind, tuple[int, Move]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +160,15 @@ def expand(plan: Plan, paths: Sequence[Path], kinds: bool = False) -> Expanded:
     :param kinds: whether the kinds of transitions are wanted, which takes time.
     """
     walker, checked = _of_process(plan)
-    exploring, done = walker.exploring, Expanded()
+    exploring, done, start = walker.exploring, Expanded(), time.process_time()
     for place, path in enumerate(paths):
         state = walker.at(path)
         own = exploring.key(state)
         for made in walker.transitions(state):
             done.transitions += 1
             done.outcomes[made.op.verb, made.result] += 1
-            if kinds:
-                done.kinds.setdefault(kind_of(exploring, made), (place, made.move))
+            for kind in kinds_of(exploring, made) if kinds and not made.raised else ():
+                done.kinds.setdefault(kind, (place, made.move))
             if made.outcome.error is not None and exploring.same(made.before, made.after) and made.fault is None:
                 continue  # nothing to look at: most calls that are refused for their arguments
             key, broken = look(exploring, made, checked)
@@ -175,6 +180,7 @@ def expand(plan: Plan, paths: Sequence[Path], kinds: bool = False) -> Expanded:
                 done.found[key] = place, made.move
     if len(checked) > MOST_CHECKED:
         checked.clear()
+    done.seconds = time.process_time() - start
     return done
 
 
@@ -196,10 +202,11 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
 
 
-def kind_of(exploring: Exploring[Any], made: Transition) -> tuple[str, ...]:
-    """The kind of a transition: the operation, its outcome, the kind of state that it begins in, and what happens."""
+def kinds_of(exploring: Exploring[Any], made: Transition) -> tuple[Kind, Kind]:
+    """The kinds of a transition: verb, result, which copy was refused; with the kind of state before, and with what happens."""
     refused = "" if made.fault is None else f"{made.fault.direction.value} refused"
-    return made.op.verb, made.result, refused, *exploring.kind(made.before, made.op, made.outcome, made.after)
+    situation, events = exploring.kind(made.before, made.op, made.outcome, made.after)
+    return (made.op.verb, made.result, refused, "in", situation), (made.op.verb, made.result, refused, "does", events)
 
 
 def exploring_of(name: str) -> Exploring[Any]:

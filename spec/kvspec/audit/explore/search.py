@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from kvspec.audit.explore.expanding import Expanded, Move, Path, Plan, Violation, Walker, expand, forget
+from kvspec.audit.explore.expanding import Expanded, Kind, Move, Path, Plan, Violation, Walker, expand, forget
 from kvspec.harness.workers import Ended
 
 CHUNK = 128
@@ -84,6 +84,7 @@ class Explored:
 
     ``parents``, ``moves``: by number, the state that each one was found from, and how. ``violations``: those of the least depth.
     ``kinds``: of each kind of transition the first, by the number of its state. ``lost``: questions without an answer.
+    ``seconds``: of all processors.
     """
 
     plan: Plan
@@ -92,8 +93,9 @@ class Explored:
     moves: array[int] = field(default_factory=lambda: array("I", [0]))
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
-    kinds: dict[tuple[str, ...], tuple[int, Move]] = field(default_factory=dict)
+    kinds: dict[Kind, tuple[int, Move]] = field(default_factory=dict)
     lost: list[Ended] = field(default_factory=list)
+    seconds: float = 0.0
 
     @property
     def states(self) -> int:
@@ -180,6 +182,7 @@ def _layer(
 
 def _take(done: Explored, layer: Layer, start: int, answer: Expanded, found: dict[bytes, tuple[int, Move]]) -> None:
     layer.transitions += answer.transitions
+    done.seconds += answer.seconds
     done.outcomes.update(answer.outcomes)
     done.violations += [replace(one, at=(start + one.at[0], one.at[1])) for one in answer.violations]
     for key, (place, move) in answer.found.items():
