@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvspec.cli.answering import Scheduler, answering, tell_of_workers
-from kvspec.cli.refusing import found_system, must_be_folder, must_be_writable, refuse
+from kvspec.cli.refusing import found_system, must_be_folder, must_be_writable, must_differ, refuse
+from kvspec.cli.run import Device
 from kvspec.cli.stopping import terminated_like_ctrl_c
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from kvspec.audit.explore.search import Answering, Explored
 
 MODULE = "kvspec.audit.explore.expanding"
+REPLAYING = "kvspec.audit.explore.replaying"
+REPLAYED = 5
+"""How deep transitions are replayed where nothing is said."""
 MOST_SHOWN = 5
 """So many broken invariants of a state are shown."""
 
@@ -47,6 +51,11 @@ def explore(
         Path | None,
         typer.Option(help="Write scenarios that have every kind of transition of all models into this folder, and do no more."),
     ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Replay every transition through a system under test, too; --depth is 5 if left out.")
+    ] = False,
+    system: Annotated[str, typer.Option(help="With --replay: the system under test.")] = "kvgpu",
+    device: Annotated[Device, typer.Option(help="With --replay: the device that it runs on.")] = Device.AUTO,
     scheduler: Scheduler = None,
 ) -> None:
     """Go through every state of a small model of the reference, breadth first, and check what must always hold.
@@ -73,6 +82,9 @@ def explore(
         _write(console, write, against, jobs, scheduler, depth)
         return
     console.print(f"{small.name}, {plan.ownership}: {small.text}", style="dim", markup=False)
+    if replay:
+        agree = _replayed(console, plan, depth or REPLAYED, system, device, jobs, scheduler, output)
+        raise typer.Exit(0 if agree else 1)
     start = time.monotonic()
     done, stopped = _gone_through(plan, deepest, jobs, scheduler, console)
     seconds = time.monotonic() - start
@@ -101,6 +113,25 @@ def explore(
     if not bad:
         console.print("no invariant is broken")
     raise typer.Exit(1 if bad else 0)
+
+
+def _replayed(
+    console: Console,
+    plan: Plan,
+    depth: int,
+    system: str,
+    device: Device,
+    jobs: int,
+    scheduler: str | None,
+    output: Path | None,
+) -> bool:
+    """Whether a system agrees on every transition."""
+    from kvspec.cli.explore_replay import replay
+
+    must_differ(system, plan.against)
+    found_system(system)
+    with terminated_like_ctrl_c(), _answering(plan, jobs, scheduler, console, system) as workers:
+        return replay(console, plan, depth, system, {"device": device.value}, workers, output)
 
 
 def _write(console: Console, folder: Path, against: str, jobs: int, scheduler: str | None, depth: int | None) -> None:
@@ -137,14 +168,15 @@ def _plan(model: str, ownership: str, against: str) -> tuple[Plan, SmallModel]:
 
 
 @contextlib.contextmanager
-def _answering(plan: Plan, jobs: int, scheduler: str | None, console: Console) -> Iterator[Answering]:
-    """Whoever goes on from states: this process, several, or the workers of a cluster."""
+def _answering(plan: Plan, jobs: int, scheduler: str | None, console: Console, system: str | None = None) -> Iterator[Answering]:
+    """Whoever goes on from states, and replays walks: this process, several, or the workers of a cluster."""
     from kvspec.audit.explore.search import Here
 
     if jobs == 1 and scheduler is None:
         yield Here()
         return
-    with answering(MODULE, (plan.against,), jobs, scheduler, size=1) as workers:
+    systems = (plan.against,) if system is None else (system, plan.against)
+    with answering(MODULE if system is None else REPLAYING, systems, jobs, scheduler, size=1) as workers:
         yield workers
         tell_of_workers(console, workers)
 
@@ -157,10 +189,12 @@ def _gone_through(plan: Plan, depth: int, jobs: int, scheduler: str | None, cons
 
     columns = (TextColumn("depth {task.fields[depth]}"), TextColumn("{task.description}"), TimeElapsedColumn())
     start = time.monotonic()
+    known: list[Explored] = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=None, depth=0)
 
         def tell(done: Explored) -> None:
+            known[:] = [done]
             layer = done.layers[-1]
             rate = done.transitions / max(time.monotonic() - start, 1e-9)
             text = f"{layer.expanded:,} of {layer.asked:,} gone on from; {done.states:,} states, {rate:,.0f} operations a second"
@@ -169,11 +203,10 @@ def _gone_through(plan: Plan, depth: int, jobs: int, scheduler: str | None, cons
         try:
             with terminated_like_ctrl_c(), _answering(plan, jobs, scheduler, console) as workers:
                 return search(plan, depth, workers, tell), False
-        except KeyboardInterrupt as stopped:
-            if not stopped.args:
+        except KeyboardInterrupt:  # perhaps more than one
+            if not known:
                 raise
-            found: Explored = stopped.args[0]
-            return found, True
+            return known[0], True
 
 
 def _table(console: Console, done: Explored) -> None:

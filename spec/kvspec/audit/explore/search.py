@@ -82,8 +82,9 @@ class Layer:
 class Explored:
     """What was gone through. Layer 0 has the first state alone.
 
-    ``parents``, ``moves``: by number, the state that each one was found from, and how. ``violations``: those of the least depth.
-    ``kinds``: of each kind of transition the first, by the number of its state. ``lost``: questions without an answer.
+    ``parents``, ``moves``, ``keys``: by number, the state that each one was found from, how, and its digest.
+    ``violations``: those of the least depth. ``kinds``: of each kind of transition the first, by the number of its state.
+    ``lost``: questions without an answer.
     ``seconds``: of all processors.
     """
 
@@ -91,6 +92,7 @@ class Explored:
     layers: list[Layer] = field(default_factory=lambda: [Layer(0, 1)])
     parents: array[int] = field(default_factory=lambda: array("I", [0]))
     moves: array[int] = field(default_factory=lambda: array("I", [0]))
+    keys: list[bytes] = field(default_factory=list)
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     kinds: dict[Kind, tuple[int, Move]] = field(default_factory=dict)
@@ -124,26 +126,24 @@ def explore(plan: Plan, depth: int, answering: Answering, tell: Tell = lambda _:
     """Go through all states up to a depth. Ends at the first depth at which something is broken, or where nothing new is found.
 
     :param kinds: whether the kinds of transitions are wanted.
-    :raises KeyboardInterrupt: with ``args[0]`` what there is so far.
     """
     forget()
-    done, seen = Explored(plan), {_first_key(plan)}
+    done = Explored(plan, keys=[_first_key(plan)])
+    seen = set(done.keys)
     numbers = range(1)
-    try:
-        for deep in range(1, depth + 1):
-            found = _layer(done, numbers, Layer(deep, asked=len(numbers)), answering, tell, kinds)
-            new = sorted((at, key) for key, at in found.items() if key not in seen)
-            numbers = range(done.states, done.states + len(new))
-            for (parent, move), key in new:
-                seen.add(key)
-                done.parents.append(parent)
-                done.moves.append(move)
-            done.layers[-1].states = len(new)
-            tell(done)
-            if not new or done.violations or done.lost:
-                break
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(done) from None
+    for deep in range(1, depth + 1):
+        found = _layer(done, numbers, Layer(deep, asked=len(numbers)), answering, tell, kinds)
+        new = sorted((at, key) for key, at in found.items() if key not in seen)
+        numbers = range(done.states, done.states + len(new))
+        for (parent, move), key in new:
+            seen.add(key)
+            done.parents.append(parent)
+            done.moves.append(move)
+            done.keys.append(key)
+        done.layers[-1].states = len(new)
+        tell(done)
+        if not new or done.violations or done.lost:
+            break
     return done
 
 
