@@ -142,7 +142,7 @@ class _Form:
         published = tuple(
             ("never" if v == NEVER else "empty") if v in (NEVER, EMPTY) else newest.get(v, "old") for v in b.published
         )
-        form: Form = (b.name, b.open, b.blocks, b.levels, rows, tuple(map(str, published)))
+        form: Form = (b.name, b.open, b.blocks, b.levels, b.retry.value, rows, tuple(map(str, published)))
         if self.gates:
             works = [*(u.work for u in b.uploads), *b.refused, b.reads, *(work for _, work in sorted(b.fetches.items()))]
             form = (*form, tuple(map(self.work, works)), self.named(b, number))
