@@ -173,7 +173,8 @@ def run_fetch(state: State, batch: Batch, layer: str, selected: list[Numbers], s
     counts = FetchCount(work, group.index, hits, misses, nbytes)
     done = Fetched(work, layer, batch.members, tuple(entries), tuple(found))
     state = replace(state, counting=(*state.counting, counts), fetches=state.fetches.set(label, done))
-    state = fence_slots(state, dict.fromkeys(named_slots(state, batch), work), read=True)
+    if batch.open:  # R15.8: of a closed one nothing is read, and no slot is held up
+        state = fence_slots(state, dict.fromkeys(named_slots(state, batch), work), read=True)
     return put_batch(state, replace(batch, reads=join(batch.reads, work), fetches=batch.fetches.set(group.index, work)))
 
 
