@@ -147,6 +147,29 @@ def test_full_is_the_whole_state_with_marks_at_what_changed() -> None:
     assert not any(line.startswith("  7  ") for line in lines)
 
 
+def test_what_is_reserved_fetched_and_cached_is_shown() -> None:
+    name = ("-k", "a fetch behind a gate has not happened, and the next one waits for it")
+    said = show("scenarios/fetch/order.yaml", *name)
+    for line in (
+        "     a.main         reserved slots 0 -> 3",
+        "     gate hold   holds up fetch held, stream side",
+        "     fetch held  pending",
+        "     a.main      cached [] -> pending",
+        "     fetch held  a: miss miss",
+        "     fetch next  a: hit miss",
+        "     a.main      cached pending -> [1, 2, 0]",
+    ):
+        assert line in said.splitlines()
+    full = show("scenarios/fetch/order.yaml", *name, "--full", "--step", "10", "--system", "kvref")
+    for line in (
+        "     reserved a.main  gpu 5 6 7",
+        "   * cached a.main  1@6 2@7 0@5",
+        "   * fetch next  layer main  a: hit miss",
+    ):
+        assert line in full.splitlines()
+    assert "fetch held  pending" in show("scenarios/fetch/order.yaml", *name, "--request", "a", "--step", "8")
+
+
 def test_a_request_alone(tmp_path: Path) -> None:
     said = show(GAP, "--request", "prefill", "--system", "kvref")
     steps = [line.split()[0] for line in said.splitlines() if re.match(r" *\d+  ", line)]

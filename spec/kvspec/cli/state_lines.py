@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvspec.config import ManagerConfig
 from kvspec.harness.naming import page_name
 from kvspec.harness.timeline.changes import row_text
+from kvspec.harness.timeline.facts import fetch_text
 from kvspec.harness.timeline.reasons import why_here
 from kvspec.harness.timeline.wording import folded, shown_name
 from kvspec.observation import BAD, BatchView, Observation, PageStatus, PageView, RequestStatus, RequestView, SnapshotView
@@ -24,15 +25,33 @@ class Line:
 
 
 def state_lines(manager: ManagerConfig, now: Observation) -> Iterator[Line]:
-    """A whole state: requests, pages, free slots, batches."""
+    """A whole state: requests, pages, what is reserved and cached of fetched history, free slots, batches, fetches."""
     for name, request in now.requests.items():
         yield _request(name, request)
     for page in sorted(now.pages, key=lambda page: (page.group, page_name(page))):
         yield _page(manager, now, page)
+    yield from _cached(now)
     free = "  ".join(f"{level.label}.{group} {pool.free}/{pool.slots}" for (level, group), pool in now.pools.items())
     yield Line("free", f"free slots  {free}")
     for name, batch in now.batches.items():
         yield from _batch(name, batch)
+    for label, fetch in now.fetches.items():
+        members = frozenset(filter(None, fetch.requests))
+        yield Line(f"fetch {label}", f"fetch {label}  layer {fetch.layer}  {fetch_text(fetch)}", requests=members)
+
+
+def _cached(now: Observation) -> Iterator[Line]:
+    """What each request has reserved (R15.2), and what is where in it, the most recent first (R15.3)."""
+    for name, groups in now.reserved.items():
+        mine = frozenset((name,))
+        for group, slots in groups.items():
+            text = f"reserved {name}.{group}  gpu {' '.join(map(str, sorted(slots)))}"
+            yield Line(f"reserved {name}.{group}", text, requests=mine)
+        for layer, cache in now.caches.get(name, {}).items():
+            known = " ".join(f"{one.number}@{one.entry}" for one in cache.cached or ()) or "nothing"
+            pending = f"pending behind {', '.join(sorted(cache.order.gates))}"
+            text = f"cached {name}.{layer}  {pending if cache.cached is None else known}"
+            yield Line(f"cached {name}.{layer}", text, requests=mine)
 
 
 def _request(name: str, view: RequestView) -> Line:

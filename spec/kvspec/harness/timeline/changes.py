@@ -28,7 +28,7 @@ class Change:
 
 
 def changes(old: Facts, new: Facts, before: Observation | None, now: Observation) -> Iterator[Change]:
-    """Every change of a step, requests first, then pages, rows, what moved, tables, free slots, the tree, gates and reads."""
+    """Every change of a step: requests, pages, rows, what moved, tables, free slots, the tree, gates, reads and fetches."""
     yield from _requests(old, new)
     yield from _pages(old, new)
     yield from _rows(old, new)
@@ -38,6 +38,7 @@ def changes(old: Facts, new: Facts, before: Observation | None, now: Observation
     yield from _events(now)
     yield from _gates(old, new)
     yield from _reads(old, new)
+    yield from _fetches(old, new, now)
 
 
 def level_text(level: int | str | None) -> str:
@@ -261,3 +262,24 @@ def _reads(old: Facts, new: Facts) -> Iterator[Change]:
     for key, value in _of(new, "read").items():
         if old.get(key) != value:
             yield Change(f"read {key[1]}", str(value[0]))
+
+
+def _fetches(old: Facts, new: Facts, seen: Observation) -> Iterator[Change]:
+    """What has been reserved and fetched, and what is cached then (section 15)."""
+    for key in sorted(_of(old, "reserved").keys() | _of(new, "reserved").keys(), key=str):
+        was, now = old.get(key, (0,))[0], new.get(key, (0,))[0]
+        if was != now:
+            yield Change(f"{key[1]}.{key[2]}", f"reserved slots {was} -> {now}", requests=frozenset((str(key[1]),)))
+    for key, value in _of(new, "fetch").items():
+        if old.get(key) != value:
+            members = frozenset(name for name in seen.fetches[str(key[1])].requests if name is not None)
+            yield Change(f"fetch {key[1]}", str(value[0]), requests=members)
+    for key, value in _of(new, "cached").items():
+        if old.get(key, ()) != value:
+            text = f"cached {cached_text(old.get(key, ()))} -> {cached_text(value)}"
+            yield Change(f"{key[1]}.{key[2]}", text, requests=frozenset((str(key[1]),)))
+
+
+def cached_text(numbers: tuple[int | str | None, ...]) -> str:
+    """What is cached, the most recent first, as scenarios write it; or that it is pending."""
+    return "pending" if numbers == ("pending",) else f"[{', '.join(map(str, numbers))}]"

@@ -14,7 +14,7 @@ from kvspec.harness.memory import Memory
 from kvspec.harness.naming import Index
 from kvspec.harness.timeline.reasons import why_here
 from kvspec.harness.timeline.wording import base_name, folded, shown_name, shown_names
-from kvspec.observation import BatchView, Observation, PageRef, PageView, RequestView, SnapshotView
+from kvspec.observation import BatchView, FetchView, Observation, PageRef, PageView, RequestView, SnapshotView
 from kvspec.tokens import Token
 
 Plain: TypeAlias = int | str | None
@@ -41,6 +41,9 @@ key                             value
 ``count, batch, group, row``    as published: the eligible count
 ``gate, label``                 the step that closed it, then what it holds up
 ``read, label``                 ``pending`` or ``done``
+``reserved, request, group``    how many slots are reserved (R15.2)
+``cached, request, layer``      the numbers that are cached, the most recent first (R15.3), or ``pending`` alone
+``fetch, label``                what came of its numbers, by row, or ``pending``; the last step that it runs after
 ==============================  ================================================================================================
 """
 
@@ -147,6 +150,7 @@ def facts(manager: ManagerConfig, now: Index, memory: Memory, known: Numbers, st
     found.update(_gates(view, memory))
     for label, read in view.reads.items():
         found["read", label] = ("pending" if read.order.pending else "done",)
+    found.update(_fetched(view))
     return found
 
 
@@ -240,11 +244,33 @@ def _level(now: Index, group: str, entry: str, slot: int) -> int | None:
     return int(now.pages[index].level) if index is not None and now.pages[index].slot == slot else None
 
 
+def _fetched(view: Observation) -> Iterator[tuple[Key, tuple[Plain, ...]]]:
+    """What is reserved, cached and fetched of selected history (section 15)."""
+    for name, groups in view.reserved.items():
+        for group, slots in groups.items():
+            yield ("reserved", name, group), (len(slots),)
+    for name, layers in view.caches.items():
+        for layer, cache in layers.items():
+            known = ("pending",) if cache.cached is None else tuple(one.number for one in cache.cached)
+            yield ("cached", name, layer), known
+    for label, fetch in view.fetches.items():
+        yield ("fetch", label), (fetch_text(fetch), max((fetch.order.after or {}).values(), default=-1))
+
+
+def fetch_text(view: FetchView) -> str:
+    """What came of the numbers of a fetch, by the requests for which something was selected: ``a: hit miss, b: miss``."""
+    if view.found is None:
+        return "pending"
+    rows = [(name, " ".join(row).rstrip("- ")) for name, row in zip(view.requests, view.found, strict=True)]
+    return ", ".join(f"{name}: {said}" for name, said in rows if name is not None and said) or "nothing was fetched"
+
+
 def _gates(view: Observation, memory: Memory) -> Iterator[tuple[Key, tuple[Plain, ...]]]:
     """Each closed gate and the device work that it holds up."""
     for label, step in memory.gates.items():
         waits = shown_names(page for page in view.pages if label in page.ready.gates)
         waits += [f"upload of {name}" for name, batch in view.batches.items() if label in batch.upload.gates]
+        waits += [f"fetch {name}" for name, fetch in view.fetches.items() if label in fetch.order.gates]
         waits += [f"read {name}" for name, read in view.reads.items() if label in read.order.gates]
         for (level, group), pool in view.pools.items():
             held = sum(label in fence.gates for fence in pool.fences)
