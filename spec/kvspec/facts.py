@@ -14,7 +14,9 @@ from kvspec.nearest import did_you_mean
 from kvspec.observation import (
     BAD,
     BatchView,
+    CacheView,
     Counters,
+    FetchView,
     Observation,
     Order,
     PageRef,
@@ -31,7 +33,7 @@ from kvspec.observation import (
     TreeEvent,
 )
 from kvspec.payload import Content
-from kvspec.refs import group_shapes, level_group, pool_groups
+from kvspec.refs import fetching_layers, group_shapes, level_group, pool_groups
 from kvspec.system import Setup
 from kvspec.tokens import Token
 
@@ -127,6 +129,10 @@ class Facts:
     ``level.group``, the slots in eviction order), and for ``order`` the ``streams`` and the ``fences`` of the free slots (keys
     as for ``free``). ``cached``: by layer group, the pages that only the prefix tree keeps, each with its ``tokens``; with
     ``tree`` unobserved they may be left out. ``labels`` and ``reads``: what `snapshot`, `read_page` and `read_table` keep.
+
+    Where selected history is fetched (section 15), ``reserved``: by request and layer group, the GPU slots that it has reserved;
+    ``caches``: by request and layer, what is cached in them; ``fetches``: by label, what a fetch put out. Each has to be declared
+    unobserved where it is ``None``; elsewhere they are left out.
     """
 
     requests: Mapping[str, Request]
@@ -144,6 +150,9 @@ class Facts:
     streams: Mapping[str, Order] | None = None
     fences: Mapping[str, Sequence[Order]] | None = None
     faults: Sequence[str] = ()
+    reserved: Mapping[str, Mapping[str, Iterable[int]] | Iterable[int]] | None = None
+    caches: Mapping[str, Mapping[str, CacheView]] | None = None
+    fetches: Mapping[str, FetchView] | None = None
 
 
 def observation(setup: Setup, facts: Facts, unobserved: frozenset[str] = frozenset()) -> Observation:
@@ -158,6 +167,9 @@ def observation(setup: Setup, facts: Facts, unobserved: frozenset[str] = frozens
         if value is None and aspect not in unobserved:
             raise AdapterError(f"{what}: missing; give it, or declare {aspect!r} unobserved")
         return default if value is None else value
+
+    def of_fetches(value: Any, what: str) -> Any:
+        return given(value, what, what, {}) if fetching_layers(manager) else value or {}
 
     nothing = Counters({})
     counters = given(facts.counters, "counters", "counters", nothing)
@@ -178,7 +190,18 @@ def observation(setup: Setup, facts: Facts, unobserved: frozenset[str] = frozens
         reads=dict(facts.reads),
         streams=streams,
         faults=tuple(facts.faults),
+        reserved=_reserved(of_fetches(facts.reserved, "reserved"), groups),
+        caches=of_fetches(facts.caches, "caches"),
+        fetches=of_fetches(facts.fetches, "fetches"),
     )
+
+
+def _reserved(reserved: Mapping[str, Any], groups: Sequence[str]) -> dict[str, dict[str, frozenset[int]]]:
+    """By request and layer group, the slots; without those that have none."""
+    named = {name: _by_group(slots, f"reserved of {name}", groups) for name, slots in reserved.items()}
+    found = {name: {group: frozenset(map(int, some)) for group, some in held.items()} for name, held in named.items()}
+    some = {name: {group: slots for group, slots in held.items() if slots} for name, held in found.items()}
+    return {name: held for name, held in some.items() if held}
 
 
 _Place = tuple[str, Level, int]

@@ -78,6 +78,9 @@ CHANGES: dict[str, Callable[[Observation], Observation]] = {
     "versions": lambda now: first_request(now, lambda view: replace(view, acknowledged=123)),
     "device": device,
     "staging": lambda now: batches(now, staging=77),
+    "reserved": lambda now: replace(now, reserved={}),
+    "caches": lambda now: replace(now, caches={}),
+    "fetches": lambda now: replace(now, fetches={}),
 }
 
 

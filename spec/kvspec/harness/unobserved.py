@@ -44,6 +44,9 @@ ASPECTS: Mapping[str, Aspect] = MappingProxyType(
         "versions": _aspect("versions and acknowledgements", "version,acknowledged,dirty", "version version_since dirty"),
         "device": _aspect("entries read back from the device", "device entries"),
         "staging": _aspect("staging buffers", "staging", "staging"),
+        "reserved": _aspect("slots that are reserved for fetches", "reserved", "reserved"),
+        "caches": _aspect("what is cached of fetched history", "cache,cached payload", "resident"),
+        "fetches": _aspect("what fetches put out", "fetch", "fetched"),
     }
 )
 """Everything that a system may leave out, by the name that it says. Requests, lengths, indices, levels, owners,

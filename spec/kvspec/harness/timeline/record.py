@@ -28,7 +28,12 @@ NOT_MARKED: dict[str, tuple[str, ...]] = {
 """Fields of facts that are each system's own, follow from others, or may differ (R7): only a difference found marks those."""
 OWN = frozenset({"slots", "gate", "read", "batch", "fetch"})
 """Kinds of facts of which the same is true."""
-UNSEEN: dict[str, tuple[str, ...]] = {"eviction": ("evictable",), "tree": ("tree",)}
+UNSEEN: dict[str, tuple[str, ...]] = {
+    "eviction": ("evictable",),
+    "tree": ("tree",),
+    "reserved": ("reserved",),
+    "caches": ("cached",),
+}
 """By what a system cannot show: kinds of facts that are not marked then."""
 
 
