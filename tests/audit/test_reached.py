@@ -169,6 +169,8 @@ CASES |= {
     "fetch, gates": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, "gate: {stream: side, as: g}", fetched(0, stream="side")),
     "fetch behind a fetch": manager(FETCHED, 1, 6, 6)
     + steps(*PUBLISHED, "gate: {stream: side, as: g}", fetched(0, stream="side"), fetched(1)),
+    "fetch behind reads": manager(FETCHED, 1, 6, 6)
+    + steps(*PUBLISHED, fetched(0), "gate: {stream: exec, as: g}", "record_read: {batch: b}", fetched(1, stream="side")),
     "replay fetches": manager(FETCHED, 1, 6, 6) + steps(*PUBLISHED, *CAPTURED, REPLAY),
     "replay, two fetches": manager(FETCHED, 1, 6, 6)
     + steps(*PUBLISHED, CAPTURED[0], *(CAPTURED[1].replace("as: g", f"as: g{n}") for n in (1, 2)), CAPTURED[2], REPLAY),

@@ -139,6 +139,21 @@ def behind_reads(draw: Draw, seen: Observation) -> Moves | None:
     return [*moves, ops.Resize(request=two, history=room)]
 
 
+def reads_between(draw: Draw, seen: Observation) -> Moves | None:
+    """A fetch, a read of what it put out that is recorded behind a gate of another stream, and the next fetch of the same."""
+    if not draw.profile.gates:
+        return None
+    (name,), layer = names(draw, seen), a_layer(draw)
+    blocks = draw.rng.randint(1, 3)
+    batch, moves = decoding(draw, seen, name, blocks)
+    mine, other = draw.rng.sample(STREAMS[:3], 2)
+
+    def again() -> ops.Operation:
+        return fetching(draw, batch, layer, {name: all_of(draw, layer, blocks)}, mine)
+
+    return [*moves, again(), gated(draw, other), ops.RecordRead(batch=batch, stream=other), again()]
+
+
 # -- replays --------------------------------------------------------------------------------------------------
 
 
@@ -166,5 +181,16 @@ def changes_hands(draw: Draw, seen: Observation) -> Moves | None:
     return [*moves, ops.Publish(batch=batch, stream=draw.stream()), again(*draw.rng.choice(((), (one,), (two,))))]
 
 
-STORIES: tuple[Story, ...] = (drift, drift, promotion, promotion, no_room, growth, behind_reads, changes_hands, changes_hands)
+STORIES: tuple[Story, ...] = (
+    drift,
+    drift,
+    promotion,
+    promotion,
+    no_room,
+    growth,
+    behind_reads,
+    reads_between,
+    changes_hands,
+    changes_hands,
+)
 """Each as often as it stands here."""

@@ -242,6 +242,16 @@ def _behind(m: Moment) -> bool:
     return free and any(view.order.gates & held for view in _new_fetches(m))
 
 
+@state("fetch behind reads", "a fetch on a stream without gates that is behind recorded reads of the slots, and their gate")
+def _behind_reads(m: Moment) -> bool:
+    if not isinstance(m.op, ops.Fetch) or not m.succeeded or m.op.stream not in m.before.observation.streams:
+        return False
+    fetched = {gate for view in m.before.observation.fetches.values() for gate in view.order.gates}
+    reads = {gate for name in _select(m) for gate in m.trail.reads.get(name, ())} - fetched
+    free = not m.before.observation.streams[m.op.stream].gates
+    return free and any(view.order.gates & reads for view in _new_fetches(m))
+
+
 @state("replay fetches", "a replay with a hit or a miss")
 def _replay(m: Moment) -> bool:
     return isinstance(m.op, ops.Replay) and any({HIT, MISS} & set(row.found) for row in _rows(m))
