@@ -119,7 +119,7 @@ def read(core: Core, request: Request, group: int, block: int, beam: int, stream
     own = request.groups[group]
     if not 0 <= beam < request.beam_width or block < 0:
         raise InvalidArgument(f"{name}: block {block}, beam {beam}: there is no such block or beam row")
-    if block >= request.entries(group) or beam >= own.page.shape[0] or not own.locked[beam, block]:
+    if block >= request.entries(group) or not own.locked[beam, block]:
         raise LogicError(f"{name}: no page is mapped there")
     if core.fences.live(stream) is not stream:
         raise LogicError(f"{name}: stream {stream.name} is in capture, end it first (R8.8)")

@@ -260,14 +260,10 @@ def take_snapshot(fences: FenceTable, request: Request, group: int, beam: int) -
         return Snapshot(request.name, group, beam, NO_INDICES, NO_LEVELS, 0, (), request.row, request.version)
     count = request.entries(group)
     own = request.groups[group]
-    if beam < own.page.shape[0]:
-        indices, levels = request.indices(group, beam).copy(), request.levels(group, beam).copy()
-        pages = own.page[beam, :count]
-        numbers = np.where(indices == BAD, -1, request.table.ready[pages]).tolist()
-    else:
-        indices, levels = np.full(count, BAD, dtype=np.int32), np.full(count, BAD, dtype=np.int8)
-        numbers = [-1] * count
-    eligible = request.eligible(group, beam) if beam < own.page.shape[0] else 0
+    indices, levels = request.indices(group, beam).copy(), request.levels(group, beam).copy()
+    pages = own.page[beam, :count]
+    numbers = np.where(indices == BAD, -1, request.table.ready[pages]).tolist()
+    eligible = request.eligible(group, beam)
     for array in (indices, levels):
         array.flags.writeable = False
     ready = tuple(None if number < 0 else fences[number] for number in numbers)
