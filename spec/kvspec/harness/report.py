@@ -13,12 +13,15 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from kvspec.harness.difference import Difference, Failure, Kind, Result, Verdict, side_names
+from kvspec.policies import POLICIES
 from kvspec.suite import suite_name
 
 MAX_DIFFERENCES = 12
 """How many differences one report shows; the rest are counted."""
 MAX_LINES = 16
 """How many lines of a step's YAML one report shows."""
+OWN = ("kvgpu", "kvref")
+"""The systems of this project, whose policies are known."""
 MAX_VALUE = 300
 """How many characters of one value a report shows."""
 TITLES = {
@@ -83,8 +86,20 @@ def failure_report(result: Result, names: tuple[str, str], command: str) -> Rend
     rules = sorted({rule for d in failure.differences for rule in d.rules} or result.rules, key=_rule_order)
     if rules:
         parts.append(Text.assemble("the rules: ", (f"kvspec explain {' '.join(rules)}", "bold")))
+    if policies := _varying(result, failure, names[1]):
+        meant = "if it is meant, it may be a policy to declare: "
+        parts.append(Text.assemble(meant, (f"kvspec explain {' '.join(policies)}", "bold")))
     parts.append(Text.assemble("reproduce: ", (command, "bold")))
     return Group(*parts)
+
+
+def _varying(result: Result, failure: Failure, system: str) -> list[str]:
+    """The policies that vary a rule which the scenario covers, or by which the first difference is one; for systems of others."""
+    first = failure.differences[0]
+    if system in OWN or result.alone or first.kind not in (Kind.STATE, Kind.OUTCOME, Kind.EXPECTATION):
+        return []
+    rules = {*result.rules, *first.rules}
+    return [name for name, policy in POLICIES.items() if not rules.isdisjoint(policy.rules)]
 
 
 def first_difference(failure: Failure) -> str:
