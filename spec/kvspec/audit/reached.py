@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvspec import ops
+from kvspec.audit.coverage.cells import Counts, Covering
 from kvspec.audit.moment import Moment, Trail
 from kvspec.audit.states import STATES
 from kvspec.harness.naming import Index
@@ -24,13 +25,15 @@ class Reached:
     """How often each state was reached: by name, verb and result. ``steps``: how many were looked at.
 
     ``calls``: how often each verb was called, by result: ``done``, ``false``, or the kind of error. ``fetched``: ``hits`` and
-    ``misses`` of fetches that have run (R15.10), and in how many ``lifecycles``.
+    ``misses`` of fetches that have run (R15.10), and in how many ``lifecycles``. ``cells``: how often each kind of state,
+    operation and outcome came together (`kvspec.audit.coverage`).
     """
 
     steps: int = 0
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     fetched: Counter[str] = field(default_factory=Counter)
+    cells: Counts = field(default_factory=Counter)
 
     def add(self, other: Reached) -> None:
         """Add the counts of another run."""
@@ -38,6 +41,7 @@ class Reached:
         self.counts.update(other.counts)
         self.calls.update(other.calls)
         self.fetched.update(other.fetched)
+        self.cells.update(other.cells)
 
     def of(self, name: str) -> int:
         """How often a state was reached, whatever the verb and the result."""
@@ -68,6 +72,7 @@ class Watched:
         self.system, self.setup, self.reached = system, setup, reached
         self.capabilities = system.capabilities
         self.trail = Trail.of(setup.manager)
+        self.covering = Covering()
         self.steps: list[tuple[ops.Operation, Outcome]] = []
         self.seen: Index | None = None
         self.number = 0
@@ -87,6 +92,7 @@ class Watched:
             self.number += 1
             moment = Moment(self.number, self.setup.manager, *steps[0], before, self.seen, self.trail)
             count(moment, self.reached)
+            self.covering.count(moment, self.reached.cells)
             moment.follow()
         return seen
 

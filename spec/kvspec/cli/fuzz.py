@@ -82,7 +82,6 @@ def fuzz(
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-    from kvspec.audit.able import Able
     from kvspec.audit.drawing import STREAMS
     from kvspec.audit.managers import Fetches
     from kvspec.cli.calls import print_calls, tell_what_is_left
@@ -101,9 +100,7 @@ def fuzz(
     start = time.monotonic()
     options = {"device": device.value, "schedule": schedule}
     plan = Plan(steps, system, against, options, gates, faults, profile, timeout, ownership, fetches)
-    _must_be_ownership(ownership)
-    _must_be_fetches(fetches)
-    able = Able((found_system(system), found_system(against)), _allowed(plan))
+    able = must_be_lifecycles(plan)
     fits = tell_what_is_left(console, able, system)
     if ownership == Ownership.PRIVATE:
         _must_have_private(able, fits, system, profile)
@@ -161,6 +158,15 @@ def fuzz(
         raise typer.Exit(1)
     if tally.done == tally.unfinished.total():
         refuse("no lifecycle was finished, which is not a pass")
+
+
+def must_be_lifecycles(plan: Plan) -> Able:
+    """What the systems of a plan can do; leaves if there are no lifecycles as the plan says."""
+    from kvspec.audit.able import Able
+
+    _must_be_ownership(plan.ownership)
+    _must_be_fetches(plan.fetches)
+    return Able((found_system(plan.system), found_system(plan.against)), _allowed(plan))
 
 
 def _allowed(plan: Plan) -> frozenset[str] | None:

@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "conform": "kvspec.cli.conform:conform",
     "fuzz": "kvspec.cli.fuzz:fuzz",
     "reached": "kvspec.cli.reached:reached",
+    "coverage": "kvspec.cli.coverage:coverage",
     "explore": "kvspec.cli.explore:explore",
     "gates": "kvspec.cli.gates:gates",
     "sweep": "kvspec.cli.sweep:sweep",
