@@ -180,7 +180,47 @@ CASES |= {
     "replay, row of another": manager(FETCHED, 1, 6, 6)
     + steps(*PUBLISHED, *CAPTURED, "create: c", "remove: {batch: b, request: a}", "add: {batch: b, request: c}", REPLAY),
 }
+DEFERRED = (
+    *("seed_prefix: {tokens: [1], level: gpu}", "create: {request: d, tokens: [1]}", "create: {request: p, tokens: [1]}"),
+    *("resume: p", "resume: {request: d, decode: true}"),
+)
+CASES |= {
+    "promotion, gates": manager(SPARSE, 1, 4, 4)
+    + steps(
+        *("seed_prefix: {tokens: [1], level: host}", "create: {request: d, tokens: [1]}", "resume: {request: d, decode: true}"),
+        *("create: {request: p, tokens: [1]}", "gate: {stream: exec, as: g}", "resume: {request: p, stream: side}"),
+    ),
+    "gap closes from behind": manager(SPARSE, 1, 4, 4)
+    + steps(
+        *DEFERRED,
+        *("resize: {request: d, capacity: 2}", "resize: {request: d, history: 2}", "close: p", "enter_decode: d"),
+    ),
+    "rebase, disk": manager(DENSE, 1, 4, 1, 1)
+    + steps("seed_prefix: {tokens: [1], level: disk}", *GROWN, "commit: {request: r, tokens: [1]}"),
+    "commit stops, middle": manager(DENSE, 1, 4, 4)
+    + steps(
+        *("seed_prefix: {tokens: [1, 2, 3], level: host}", "create: r", "resume: r"),
+        *("resize: {request: r, capacity: 3, history: 3}", "fail_copy: {direction: onboard, call: 2}"),
+        "commit: {request: r, tokens: [1, 2, 3]}",
+    ),
+    "publication, three levels": manager(SPARSE, 1, 4, 1, 1)
+    + steps(
+        *("seed_prefix: {tokens: [9], level: disk}", "seed_prefix: {tokens: [8], level: host}", *DEFERRED),
+        *("batch: {name: b, rows: 1, blocks: 2}", "add: {batch: b, request: d}", "close: p", "publish: b"),
+    ),
+    "beam rows let go": manager(DENSE, 1, 8, 1)
+    + steps(
+        *("seed_prefix: {tokens: [1], level: gpu}", "create: {request: d, tokens: [1], prompt_length: 1}"),
+        *("create: {request: p, tokens: [1]}", "resume: d", "set_beam_width: {request: d, width: 2}"),
+        *("resize: {request: d, capacity: 2}", "close: d"),
+    ),
+}
 FETCH_STATES = tuple(name for name, one in STATES.items() if one.recognise.__module__.endswith("fetches"))
+
+
+def test_a_block_at_the_end_of_a_commit_is_not_in_its_middle() -> None:
+    text = CASES["commit stops, middle"].replace("tokens: [1, 2, 3]}\n", "tokens: [1, 2]}\n")
+    assert reached_in(text).of("commit stops, middle") == 0
 
 
 def reached_in(text: str) -> Reached:
