@@ -12,12 +12,16 @@ from typer.testing import CliRunner, Result
 from kvspec.audit.coverage.asked import outcomes
 from kvspec.audit.coverage.cells import Cell, Counts, cells, cells_of
 from kvspec.audit.coverage.reasons import Judged, Reason, WrongReason, reasons
+from kvspec.audit.lifecycles import try_lifecycle
+from kvspec.audit.managers import Profile
 from kvspec.audit.reached import reached_by
 from kvspec.cli.main import app
 from kvspec.harness.replay import Named
 from kvspec.harness.systems import find_system, setup_for
-from kvspec.language.loader import read_bytes
+from kvspec.language.loader import load_paths, read_bytes
 from kvspec.ops import VERBS
+from kvspec.suite import scenario_files
+from tests.paths import ROOT
 
 HEAD = """kvspec: 1
 name: one
@@ -140,6 +144,43 @@ def test_a_wrong_file_of_reasons_is_refused(entry: str, message: str, tmp_path: 
     path.write_text(f"- {entry}\n")
     with pytest.raises(WrongReason, match=message):
         reasons(path)
+
+
+OPEN = Path(__file__).with_name("open_cells.txt")
+"""The gaps of the suite that are known: a line each, as a cell is written."""
+
+
+def test_the_suite_comes_to_all_that_can_happen_but_what_is_listed() -> None:
+    scenarios, problems = load_paths(scenario_files([ROOT / "scenarios"]))
+    assert not problems
+    made = ((setup_for(one, {}), [step.op for step in one.steps]) for one in scenarios)
+    judged = Judged(reached_by(made, Named("kvref", find_system("kvref"))).cells, Counter(), reasons())
+    assert not judged.wrong
+    listed = OPEN.read_text().splitlines()
+    gaps = [str(cell) for cell in judged.gaps]
+    assert not [gap for gap in gaps if gap not in set(listed)], "write a scenario, or a reason in impossible.yaml"
+    known = {str(cell) for cell in cells() if cell not in reasons()}
+    assert not [line for line in listed if line not in known], f"it is no cell that could be a gap: take it out of {OPEN.name}"
+
+
+def lifecycles(count: int, steer: bool) -> Counts:
+    reference = Named("kvref", find_system("kvref"))
+    found: Counts = Counter()
+    for seed in range(count):
+        result = try_lifecycle(seed, 40, Named("again", reference.factory), reference, {}, Profile(steer=steer))
+        assert result.found is None, result.found.text
+        found.update(result.reached.cells)
+    return found
+
+
+def test_a_steered_lifecycle_is_the_same_again_and_calls_what_is_not_there() -> None:
+    steered, plain = lifecycles(6, steer=True), lifecycles(6, steer=False)
+    assert steered == lifecycles(6, steer=True)
+
+    def missing(counts: Counts) -> int:
+        return sum(cell.kind == "unknown" and cell.verb not in ("create", "batch") for cell in counts)
+
+    assert missing(plain) == 0 < missing(steered)
 
 
 def test_the_command_says_what_is_missing_and_writes_every_cell(tmp_path: Path) -> None:

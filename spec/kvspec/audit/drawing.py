@@ -60,6 +60,8 @@ class Draw:
     script: tuple[int, ...] = ()
     opening: float = 0.6
     """Share of the moves with gates that open one, if there is one."""
+    only: str | None = None
+    """The request that every move is made of, if it is aimed (`kvspec.audit.steering`)."""
     whole: bool = False
     """Whether texts are of whole blocks. Two blocks of them are equal, or differ from their first token on; where matches are of
     whole blocks alone, now and then in their last token."""
@@ -92,6 +94,8 @@ class Draw:
 
     def request(self, seen: Observation, *status: RequestStatus) -> tuple[str, RequestView] | None:
         """One of them, or now and then any."""
+        if self.only is not None:
+            return self.only, seen.requests[self.only]
         if self.rng.random() < self.profile.wild and seen.requests:
             name = self.rng.choice(list(seen.requests))
             return name, seen.requests[name]

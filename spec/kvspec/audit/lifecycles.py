@@ -14,7 +14,8 @@ from kvspec.audit.drawing import STREAMS
 from kvspec.audit.emit import document, step_mapping
 from kvspec.audit.fitting import Range
 from kvspec.audit.managers import Profile, fetching, owned
-from kvspec.audit.reached import Reached, watched
+from kvspec.audit.reached import Reached, Watched, watched
+from kvspec.audit.steering import Steering
 from kvspec.audit.still_held import files_left, own_folder, still_held
 from kvspec.audit.workload import Chooser
 from kvspec.config import ManagerConfig
@@ -175,7 +176,8 @@ def try_lifecycle(
     if not (able.misuse and able.partial):
         scout = Scout(able, reference.factory, Setup(manager, STREAMS, dict(options)))
     everything = fits.whole and able.everything
-    chooser = Chooser(rng, manager, able.narrowed(profile), None if everything else able, scout)
+    steering = Steering(reached.cells) if profile.steer else None
+    chooser = Chooser(rng, manager, able.narrowed(profile), None if everything else able, scout, steering)
     left = iter(range(steps))
     ending: list[ops.Operation] | None = None
 
@@ -199,8 +201,12 @@ def try_lifecycle(
         if scout is not None:
             scout.take_back()
 
+    def made(system: Watched) -> None:
+        if steering is not None:
+            steering.watched = system
+
     life = Lifecycle(seed, manager, (), whole="clear_reusable" in able.verbs)
-    watching = watched(reference, reached)
+    watching = watched(reference, reached, made)
     try:
         result, taken = _gone_through(life, choose, implementation, watching, options, timeout, refused, passed_over)
     finally:

@@ -43,6 +43,8 @@ class Profile:
     """Who owns GPU pages (section 14 of the rules); ``None``: drawn, where there are sparse layers."""
     fetches: Fetches = Fetches.ANY
     """Whether slots are reserved for fetches (section 15 of the rules)."""
+    steer: bool = False
+    """Whether lifecycles are steered towards what they have not come to (`kvspec.audit.steering`)."""
     big: bool = False
     """Hundreds of blocks a request, batches of many rows, tokens of up to 2**40."""
 

@@ -7,7 +7,7 @@ system. Each count is kept by verb and result, so that a matrix of states and ca
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kvspec import ops
@@ -101,12 +101,17 @@ class Watched:
         self.system.close()
 
 
-def watched(reference: Named, reached: Reached) -> Named:
-    """A reference whose systems are watched, one at a time or one after the other; what it says of itself stays."""
+def watched(reference: Named, reached: Reached, made: Callable[[Watched], None] = lambda system: None) -> Named:
+    """A reference whose systems are watched, one at a time or one after the other; what it says of itself stays.
+
+    :param made: called with each of them.
+    """
     factory = reference.factory
 
     def make(setup: Setup) -> Watched:
-        return Watched(factory(setup), setup, reached)
+        system = Watched(factory(setup), setup, reached)
+        made(system)
+        return system
 
     for attribute in ("capabilities", "unobserved", "policies", "raises", "lacks"):
         if hasattr(factory, attribute):

@@ -19,6 +19,7 @@ from kvspec.audit.drawing import STREAMS, Draw
 from kvspec.audit.keys import KeyMaker
 from kvspec.audit.manager_moves import Move
 from kvspec.audit.managers import Profile
+from kvspec.audit.steering import Steering
 from kvspec.audit.stories import Stage, deferred_rows, meeting, rebase
 from kvspec.config import ManagerConfig
 from kvspec.observation import Observation, RequestStatus
@@ -60,13 +61,17 @@ PROPOSALS = 300
 
 @dataclass(slots=True)
 class Chooser:
-    """Chooses the next operation. ``able``: of systems that cannot do everything. ``scout``: says what may be done."""
+    """Chooses the next operation. ``able``: of systems that cannot do everything. ``scout``: says what may be done.
+
+    ``steering``: what the lifecycle has come to, if it is steered.
+    """
 
     rng: Random
     manager: ManagerConfig
     profile: Profile = field(default_factory=Profile)
     able: Able | None = None
     scout: Scout | None = None
+    steering: Steering | None = None
     draw: Draw = field(init=False)
     keys: KeyMaker = field(init=False)
     taste: dict[str, float] = field(init=False)
@@ -89,12 +94,17 @@ class Chooser:
             op = self._proposed(seen)
             op = self.possible(op and self.keys.put_on(op, seen))
             if op is not None:
+                if self.steering is not None:
+                    self.steering.follow(op)
                 return op
         return None
 
     def _proposed(self, seen: Observation) -> ops.Operation | None:
         if self.draw.queue:
             return self.draw.queue.pop(0)
+        aimed = None if self.steering is None else self.steering.aimed(self.draw, seen)
+        if aimed is not None:
+            return aimed
         moves = self._moves()
         names = list(moves)
         weights = [moves[name][0] * self.taste.get(name, 1) / (1 + self.failed[name]) for name in names]

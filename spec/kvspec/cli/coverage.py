@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvspec.cli.check import suite_or_exit
-from kvspec.cli.fuzzing.plan import ANY, SMALL
+from kvspec.cli.fuzzing.plan import ANY, SMALL, Plan
 from kvspec.cli.refusing import found_system, must_be_writable, refuse
+from kvspec.harness.watch import DEFAULT_SECONDS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +33,7 @@ def coverage(
     profile: Annotated[str, typer.Option(help="What lifecycles contain, as for kvspec fuzz.")] = SMALL,
     ownership: Annotated[str, typer.Option(help="shared, private or any, as for kvspec fuzz.")] = ANY,
     fetches: Annotated[str, typer.Option(help="all, none or any, as for kvspec fuzz.")] = ANY,
+    steer: Annotated[bool, typer.Option("--steer", help="Steer lifecycles towards what they have not come to yet.")] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Left out: one for each core.")] = None,
     system: Annotated[str, typer.Option(help="The system that lifecycles go through beside the reference.")] = "kvgpu",
     against: Annotated[str, typer.Option(help="The reference, whose states are counted.")] = "kvref",
@@ -56,7 +58,9 @@ def coverage(
         refuse(str(error))
     suite, count = _of_scenarios(paths, against)
     console = Console()
-    found: Counts = _of_lifecycles(console, fuzz, first, steps, profile, ownership, fetches, jobs, system, against)
+    options = {"device": "sim", "schedule": "fifo"}
+    plan = Plan(steps, system, against, options, True, True, profile, DEFAULT_SECONDS, ownership, fetches, steer)
+    found = _of_lifecycles(console, plan, range(first, first + fuzz), jobs)
     judged = Judged(suite, found, why, fuzz)
     _print(console, judged, verbose)
     if json is not None:
@@ -87,33 +91,19 @@ def _of_scenarios(paths: list[Path] | None, against: str) -> tuple[Counts, int]:
     return reached.cells, len(scenarios)
 
 
-def _of_lifecycles(
-    console: Console,
-    seeds: int,
-    first: int,
-    steps: int,
-    profile: str,
-    ownership: str,
-    fetches: str,
-    jobs: int | None,
-    system: str,
-    against: str,
-) -> Counts:
+def _of_lifecycles(console: Console, plan: Plan, seeds: range, jobs: int | None) -> Counts:
     """The cells that random lifecycles come to."""
     from kvspec.cli.answering import answering
     from kvspec.cli.fuzz import must_be_lifecycles
     from kvspec.cli.fuzzing.going import go_through
-    from kvspec.cli.fuzzing.plan import Plan, Tally
-    from kvspec.harness.watch import DEFAULT_SECONDS
+    from kvspec.cli.fuzzing.plan import Tally
 
     tally = Tally()
     if not seeds:
         return tally.reached.cells
-    options = {"device": "sim", "schedule": "fifo"}
-    plan = Plan(steps, system, against, options, True, True, profile, DEFAULT_SECONDS, ownership, fetches)
     must_be_lifecycles(plan)
-    with answering(MODULE, (system, against), jobs or os.cpu_count() or 1, None) as workers:
-        go_through(plan, range(first, first + seeds), workers, None, True, tally, lambda seed, answer: None)
+    with answering(MODULE, (plan.system, plan.against), jobs or os.cpu_count() or 1, None) as workers:
+        go_through(plan, seeds, workers, None, True, tally, lambda seed, answer: None)
     if tally.failed:
         console.print(f"{tally.failed} lifecycles failed: kvspec fuzz says how", style="bold red")
     return tally.reached.cells

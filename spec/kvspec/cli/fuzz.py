@@ -72,6 +72,9 @@ def fuzz(
             help="Which lifecycles have fetches of selected history (section 15 of the rules): all, none, or any: as drawn."
         ),
     ] = ANY,
+    steer: Annotated[
+        bool, typer.Option("--steer", help="Steer each lifecycle towards what it has not come to yet (docs/coverage.md).")
+    ] = False,
     json: Annotated[
         Path | None,
         typer.Option(help="Add a line of JSON for each lifecycle to this file, and skip those that it has already."),
@@ -99,7 +102,7 @@ def fuzz(
     console = Console()
     start = time.monotonic()
     options = {"device": device.value, "schedule": schedule}
-    plan = Plan(steps, system, against, options, gates, faults, profile, timeout, ownership, fetches)
+    plan = Plan(steps, system, against, options, gates, faults, profile, timeout, ownership, fetches, steer)
     able = must_be_lifecycles(plan)
     fits = tell_what_is_left(console, able, system)
     if ownership == Ownership.PRIVATE:

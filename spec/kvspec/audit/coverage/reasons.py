@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -59,6 +60,7 @@ class Reason:
         return f"{self.text} ({', '.join(self.rules)})"
 
 
+@cache
 def reasons(path: Path = FILE) -> dict[Cell, Reason]:
     """By cell, why it cannot happen; the first reason of several that are for it. Raises `WrongReason`."""
     found: dict[Cell, Reason] = {}

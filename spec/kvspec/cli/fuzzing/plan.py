@@ -32,6 +32,7 @@ class Plan:
     timeout: float
     ownership: str = ANY
     fetches: str = ANY
+    steer: bool = False
 
     def contents(self) -> Profile:
         """What its lifecycles may contain."""
@@ -48,6 +49,7 @@ class Plan:
             allowed=allowed,
             ownership=ownership,
             fetches=Fetches(self.fetches),
+            steer=self.steer,
         )
 
 

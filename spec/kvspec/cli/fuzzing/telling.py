@@ -85,6 +85,7 @@ def _command(seed: int, plan: Plan) -> str:
     parts += [] if plan.profile == SMALL else ["--profile", plan.profile]
     parts += [] if plan.ownership == ANY else ["--ownership", plan.ownership]
     parts += [] if plan.fetches == ANY else ["--fetches", plan.fetches]
+    parts += ["--steer"] if plan.steer else []
     parts += [f"--no-{name}" for name, on in (("gates", plan.gates), ("faults", plan.faults)) if not on]
     return shlex.join(parts)
 
