@@ -2,7 +2,8 @@
 
 Two groups; every request is one token further each time, and one in 64 completes a block: resize with its publication, the record
 of its reads, both; then single steps and a close of each member; then decode entries. On the simulated device the order check is
-off. ``--before FOLDER`` measures a checkout of another commit as well, in turns with this one, and prints ratios.
+off. ``--before FOLDER`` measures a checkout of another commit as well, in turns with this one, and prints ratios. A host may be
+half as fast a minute later: there are several turns, and of each figure the median is printed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["sim", "cuda", "auto"], default="auto")
     parser.add_argument("--before", type=Path, help="a checkout of another commit, measured in turns with this one")
     parser.add_argument("--repeats", type=int, default=200, help="iterations")
+    parser.add_argument("--turns", type=int, default=3, help="how often each shape is measured")
     parser.add_argument("--json", type=Path, help="a file for the raw figures")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -155,10 +157,22 @@ def main() -> None:
     folders = {"now": here} if chosen.before is None else {"before": chosen.before.resolve(), "now": here}
     raw: dict[str, dict[str, Measured]] = {}
     for shape in chosen.shapes or SHAPES:
-        raw[shape] = {name: _in(folder, chosen.device, shape, chosen.repeats) for name, folder in folders.items()}
+        turns = [
+            {name: _in(folder, chosen.device, shape, chosen.repeats) for name, folder in folders.items()}
+            for _ in range(chosen.turns)
+        ]
+        raw[shape] = {name: middle([turn[name] for turn in turns]) for name in folders}
         print(table(shape, raw[shape]), flush=True)
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(raw, indent=1))
+
+
+def middle(turns: Sequence[Measured]) -> Measured:
+    """Of each figure the median over all turns."""
+    return {
+        name: (statistics.median(turn[name][0] for turn in turns), statistics.median(turn[name][1] for turn in turns))
+        for name in turns[0]
+    }
 
 
 def table(shape: str, raw: dict[str, Measured]) -> str:
