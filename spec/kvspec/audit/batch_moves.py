@@ -39,6 +39,29 @@ def publish(draw: Draw, seen: Observation) -> ops.Operation | None:
     return ops.Publish(batch=draw.rng.choice(list(seen.batches)), stream=draw.rng.choice(("exec", "exec", "side")))
 
 
+def published_again(draw: Draw, seen: Observation) -> ops.Operation | None:
+    """The first move of a story: a member is published before and after its complete history leaves the GPU, and as it grows."""
+    names = draw.free_names(seen)
+    free = [name for name in ("b0", "b1", "b2") if name not in seen.batches]
+    if not names or not free or draw.captured is not None:
+        return None
+    name, batch, tokens = draw.rng.choice(names), free[0], draw.rng.randint(2, 4) * draw.span
+    before = tokens - draw.rng.randint(0, 2 * draw.span - 1)
+    draw.queue += [
+        ops.Resume(request=name),
+        ops.Resize(request=name, capacity=tokens, history=before),
+        ops.MakeBatch(name=batch, rows=draw.rng.randint(1, 3), blocks=tokens // draw.manager.tokens_per_block + 1),
+        ops.Add(batch=batch, request=name),
+        ops.Publish(batch=batch),
+        ops.EnterDecode(request=name),
+        ops.Publish(batch=batch),
+        ops.Resize(request=name, history=draw.rng.randint(before, tokens)),
+        ops.Publish(batch=batch),
+        *([ops.Remove(batch=batch, request=name), ops.CloseBatch(batch=batch)] if draw.rng.random() < 0.7 else []),
+    ]
+    return ops.Create(request=name)
+
+
 def tables(draw: Draw, seen: Observation) -> ops.Operation | None:
     """The order behind tables, or the lengths of all members."""
     if not seen.batches:

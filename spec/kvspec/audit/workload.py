@@ -52,7 +52,7 @@ BEGINS = {
     "fail_copy": "fail_copy",
     "beams": "set_beam_width",
     **dict.fromkeys(("fetch", "fetch_story"), "fetch"),
-    **dict.fromkeys(("publish", "batch", "membership", "tables", "iterate"), "batch"),
+    **dict.fromkeys(("publish", "published_again", "batch", "membership", "tables", "iterate"), "batch"),
 }
 """The verb without which a move is not made: it begins something that others end, or is all that there is to the move."""
 PROPOSALS = 300
@@ -183,6 +183,7 @@ class Chooser:
             moves["fail_copy"] = (2, manager_moves.fail_copy)
         if self.able is not None:
             moves["prefix"] = (8, prefix_stories.prefix)
+            moves["published_again"] = (8, batch_moves.published_again)
         if self.profile.beams:
             moves["beams"] = (1, request_moves.beams)
         if self.able is None:
