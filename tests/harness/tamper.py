@@ -8,7 +8,7 @@ from enum import Enum, IntEnum
 from typing import Any
 
 from kvspec.config import Level
-from kvspec.observation import Order, PageRef
+from kvspec.observation import Order, PageRef, SnapshotView, TableEntries
 from kvspec.payload import Content
 
 Path = tuple[str, ...]
@@ -24,6 +24,10 @@ def tamperings(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
                 made = list(tamperings(own, (_name(value, field.name),)))
             for where, new in made:
                 yield (*path, *where), replace(value, **{field.name: new})
+        if isinstance(value, SnapshotView):
+            yield from (((*path, where), new) for where, new in _of_other_length(value))
+        if isinstance(value, TableEntries):
+            yield (*path, "a row more"), _with_a_row_more(value)
     elif isinstance(value, Mapping):
         yield (*path, "one more"), {**value, _more(value): _any(value)}
         for key, own in value.items():
@@ -53,6 +57,21 @@ def tamperings(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
                 yield where, (*value[:number], new, *value[number + 1 :])
     else:
         yield from ((path, new) for new in _leaf(value))
+
+
+def _of_other_length(view: SnapshotView) -> Iterator[tuple[str, SnapshotView]]:
+    """A block more, and one less, in all that is said of blocks: what is said agrees with itself."""
+    longer = replace(view, indices=(*view.indices, -1), levels=(*view.levels, None), ready=(*view.ready, None))
+    yield "a block more", longer
+    if view.indices:
+        yield "a block less", replace(view, indices=view.indices[:-1], levels=view.levels[:-1], ready=view.ready[:-1])
+
+
+def _with_a_row_more(entries: TableEntries) -> TableEntries:
+    """An empty row, in every table."""
+    blank = (-1,) * len(entries.page_table[0])
+    levels = None if entries.page_level is None else (*entries.page_level, blank)
+    return TableEntries((*entries.page_table, blank), (*entries.num_blocks, 0), levels)
 
 
 def _name(owner: Any, field: str) -> str:
