@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from kvgpu.config import Layout
 from kvgpu.device.api import Access, Device, Event, Memory
-from kvgpu.fetch.kernel import FETCH_ARRAYS, PLANES, SEGMENT_WORDS, kernel_for
+from kvgpu.fetch.kernel import FETCH_ARRAYS, kernel_for
+from kvgpu.fetch.words import PLANES, SEGMENT_WORDS
 from kvgpu.requests.reservation import Reservation
 from kvspec.config import Level
 
@@ -28,7 +29,7 @@ class GroupCaches:
     def __init__(self, device: Device, layout: Layout, group: int) -> None:
         """Allocate the memory. ``DeviceError`` if there is not enough."""
         self.layout, self.group = layout, layout.groups[group]
-        self.kernel = kernel_for(self.group.selected)
+        self.kernel = kernel_for(self.group.selected, self.group.reserve * self.group.units)
         device.prepare(self.kernel, FETCH_ARRAYS)
         self.plane = layout.pool_group(group, Level.GPU).slots * self.group.units
         self.layers = self.group.layers

@@ -17,60 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.device.api import Kernel
-from kvgpu.storage import wide_copy
+from kvgpu.fetch.moving import move_misses
+from kvgpu.fetch.quick import quick_source_of
+from kvgpu.fetch.words import BAD, HEAD, HIT, MISS, PLANES, SEGMENT_WORDS, first_of, home_of, running_sums
 from kvspec.config import MAX_SELECTED
 
 cuda: Any = numba.cuda
-load16: Any = wide_copy.load16
-store16: Any = wide_copy.store16
 
 THREADS = 512
 """Threads of a block."""
-PLANES = 5
-"""Planes of the state: numbers, reservations, order, and two of scratch."""
 SIZES = (64, 512, MAX_SELECTED)
 """How many numbers a row may select: there is a kernel for each, as its shared memory has a fixed size."""
-HEAD = 2
-"""Words of a row before its slots."""
-SEGMENT_WORDS = 5
-"""Of a buffer of the layer: where it begins in the source, and from slot to slot; the same in the target; bytes of a unit."""
-CHUNK = 2048
-"""Bytes that a warp moves at a time: four accesses of 16 bytes a thread, all loads before the first store."""
-HIT, MISS = 1, 2
-"""What the kernel says of a number; 0: neither."""
-BAD = -1
-
 Bytes = npt.NDArray[np.uint8]
-
-
-@cuda.jit(device=True)  # type: ignore[untyped-decorator]
-def running_sums(sums: Any, mine: int, threads: int) -> None:
-    """Each of ``sums`` gets the sum up to it. All threads of the block take part, the thread ``mine`` with its own."""
-    cuda.syncthreads()
-    step = 1
-    while step < threads:
-        more = 0
-        if mine >= step:
-            more = sums[mine - step]
-        cuda.syncthreads()
-        sums[mine] += more
-        cuda.syncthreads()
-        step *= 2
-
-
-@cuda.jit(device=True)  # type: ignore[untyped-decorator]
-def home_of(one: int, hashed: int) -> int:
-    """Where the search for a number begins in a hash of so many places, a power of two."""
-    return (one * 40503) & (hashed - 1)
-
-
-@cuda.jit(device=True)  # type: ignore[untyped-decorator]
-def first_of(shared_hash: Any, number: Any, one: int, hashed: int) -> int:
-    """The first of the selection that names a number, -1 for none."""
-    where = home_of(one, hashed)
-    while shared_hash[where] != -1 and number[shared_hash[where]] != one:
-        where = (where + 1) & (hashed - 1)
-    return int(shared_hash[where])
 
 
 def source_of(most: int) -> Callable[..., None]:
@@ -237,54 +195,11 @@ def source_of(most: int) -> Callable[..., None]:
             counts = counters.view(np.int64)
             cuda.atomic.add(counts, 2 * layer, hits)
             cuda.atomic.add(counts, 2 * layer + 1, misses)
-        # The copies: warps share the chunks of all misses.
-        words = segments.view(np.int64)
-        for buffer in range(buffers):
-            first_word = SEGMENT_WORDS * (layer * buffers + buffer)
-            source_base = words[first_word]
-            source_stride = words[first_word + 1]
-            target_base = words[first_word + 2]
-            target_stride = words[first_word + 3]
-            size = words[first_word + 4]
-            odd = source_base | source_stride | target_base | target_stride | size
-            chunks = (size + CHUNK - 1) // CHUNK
-            for piece in range(mine >> 5, misses * chunks, threads >> 5):
-                miss = piece // chunks
-                inside = (piece - miss * chunks) * CHUNK
-                at = missed[miss]
-                one = number[at]
-                raw = entry[at]
-                slot = table[table_at + row * blocks + one // units]
-                source = source_base + slot * source_stride + (one % units) * size + inside
-                target = target_base + (raw // units) * target_stride + (raw % units) * size + inside
-                left = size - inside
-                if left > CHUNK:
-                    left = CHUNK
-                lane = mine & 31
-                if odd & 15 == 0:
-                    lane16 = lane << 4
-                    if left == CHUNK:
-                        a, b, c, d = (
-                            load16(host, source + lane16),
-                            load16(host, source + lane16 + 512),
-                            load16(host, source + lane16 + 1024),
-                            load16(host, source + lane16 + 1536),
-                        )
-                        store16(gpu, target + lane16, a)
-                        store16(gpu, target + lane16 + 512, b)
-                        store16(gpu, target + lane16 + 1024, c)
-                        store16(gpu, target + lane16 + 1536, d)
-                    else:
-                        for offset in range(lane16, left, 512):
-                            store16(gpu, target + offset, load16(host, source + offset))
-                elif odd & 7 == 0:
-                    host_words = host.view(np.int64)
-                    gpu_words = gpu.view(np.int64)
-                    for offset in range(8 * lane, left, 256):
-                        gpu_words[(target + offset) >> 3] = host_words[(source + offset) >> 3]
-                else:
-                    for offset in range(lane, left, 32):
-                        gpu[target + offset] = host[source + offset]
+        if misses > 0:
+            row_at, first_buffer = table_at + row * blocks, layer * buffers
+            move_misses(
+                host, gpu, table, row_at, segments, first_buffer, buffers, number, entry, missed, misses, units, mine, threads
+            )
 
     return _fetch
 
@@ -373,13 +288,16 @@ def fetch_twin(
         counts[2 * layer + 1] += len(missed)
 
 
-FETCH = {most: Kernel(f"fetch_{most}", source_of(most), fetch_twin) for most in SIZES}
-"""By how many numbers a row selects at most. Arguments: the host's and the GPU's memory of the pool group, tables, rows, state,
-selected, result (entries, then what came of each), counters, segments; then the numbers of ``fetch_twin`` in its order."""
+QUICK = tuple(Kernel(f"fetch_quick_{most}", quick_source_of(most, THREADS), fetch_twin) for most in SIZES if most <= THREADS)
+"""For rows with at most so many entries as a block has threads, by how many numbers a row selects at most."""
+ANY = tuple(Kernel(f"fetch_{most}", source_of(most), fetch_twin) for most in SIZES)
+"""For all others. Arguments of either: the host's and the GPU's memory of the pool group, tables, rows, state, selected, result
+(entries, then what came of each), counters, segments; then the numbers of ``fetch_twin`` in its order."""
 FETCH_ARRAYS = 9 * (True,) + 11 * (False,)
 """Which arguments are memory."""
 
 
-def kernel_for(selects: int) -> Kernel:
-    """The kernel for rows that select so many numbers, which are at most ``MAX_SELECTED`` (R15.1)."""
-    return next(kernel for most, kernel in FETCH.items() if selects <= most)
+def kernel_for(selects: int, entries: int) -> Kernel:
+    """The kernel for rows that select so many numbers, at most ``MAX_SELECTED`` (R15.1), and have at most so many entries."""
+    quick = zip(SIZES, QUICK, strict=False) if entries <= THREADS else ()
+    return next(kernel for most, kernel in (*quick, *zip(SIZES, ANY, strict=True)) if selects <= most)

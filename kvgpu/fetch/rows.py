@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from kvgpu.device.api import Access, Device, Memory, Stream
-from kvgpu.fetch.kernel import HEAD
+from kvgpu.fetch.words import HEAD
 from kvgpu.requests.reservation import Reservation
 from kvgpu.runs import Int32
 from kvgpu.upload.staging import StagingPool

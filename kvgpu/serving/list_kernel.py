@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvgpu.device.api import Kernel
-from kvgpu.fetch.kernel import running_sums
+from kvgpu.fetch.words import running_sums
 
 cuda: Any = numba.cuda
 
