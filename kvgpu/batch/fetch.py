@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from kvgpu.batch.tables import Tables
-from kvgpu.device.api import Access, Memory, Stream
+from kvgpu.device.api import Access, Arguments, Memory, Stream
 from kvgpu.fetch.kernel import THREADS
 from kvgpu.operations.fetching import Fetches
 from kvgpu.requests.request import Request
@@ -97,7 +97,7 @@ class Fetch:
         caches, rows = self._fetches.caches, self._tables.layout.rows
         self._device.launch(stream, caches.kernel, rows, THREADS, self._args, self._accesses, "R15.4 fetch")
 
-    def _arguments(self) -> tuple[Memory | int, ...]:
+    def _arguments(self) -> Arguments:
         batch, caches, layout = self._batch, self._fetches.caches, self._tables.layout
         number = batch.groups.index(caches.group.number)
         host, gpu = self._fetches.memories
@@ -116,7 +116,7 @@ class Fetch:
         )
         rows = self._fetches.rows.memory
         memories = (host, gpu, self._storage.memory, rows, caches.state, self.selected, self.result)
-        return (*memories, caches.counters, caches.segments, *numbers)
+        return Arguments((*memories, caches.counters, caches.segments, *numbers))
 
     def _accesses(self) -> Sequence[Access]:
         return (

@@ -45,6 +45,12 @@ class Kernel:
     twin: Callable[..., None]
 
 
+class Arguments(tuple[Any, ...]):
+    """The arguments of launches that are made again and again: a device may keep here (``made``) what it makes of them."""
+
+    made: Any = None
+
+
 POISON = 0xDD
 """The byte that ``Device.poison`` writes."""
 
@@ -174,7 +180,7 @@ class Device(Protocol):
     def launch(
         self, stream: Stream, kernel: Kernel, blocks: int, threads: int, args: Sequence[Any], accesses: Accesses, site: str
     ) -> None:
-        """Submit a kernel. ``args``: ``Memory`` (the kernel sees its address as a uint8 array), or ints."""
+        """Submit a kernel. ``args``: ``Memory`` (the kernel sees its address as a uint8 array), or ints; see ``Arguments``."""
         ...
 
     def upload(

@@ -299,5 +299,6 @@ FETCH_ARRAYS = 9 * (True,) + 11 * (False,)
 
 def kernel_for(selects: int, entries: int) -> Kernel:
     """The kernel for rows that select so many numbers, at most ``MAX_SELECTED`` (R15.1), and have at most so many entries."""
-    quick = zip(SIZES, QUICK, strict=False) if entries <= THREADS else ()
-    return next(kernel for most, kernel in (*quick, *zip(SIZES, ANY, strict=True)) if selects <= most)
+    kernels: list[tuple[int, Kernel]] = [*zip(SIZES, QUICK, strict=False)] if entries <= THREADS else []
+    kernels += zip(SIZES, ANY, strict=True)
+    return next(kernel for most, kernel in kernels if selects <= most)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kvgpu.device.api import Accesses, DeviceError, Event, Kernel, Memory, Position, Site, Stream, StreamsHeld
+from kvgpu.device.api import Accesses, Arguments, DeviceError, Event, Kernel, Memory, Position, Site, Stream, StreamsHeld
 from kvgpu.device.cuda.context import Word, context
 from kvgpu.device.cuda.driver import RELAXED, checked, driver, gpus, ordinal_of_worker, relaxed
 from kvgpu.device.cuda.leaving import Leaving
@@ -171,13 +171,12 @@ class CudaDevice:
     ) -> None:
         """See ``Device.launch``."""
         check_launch(kernel.name, blocks, threads)
-        words: list[int] = []
-        for arg in args:
-            if isinstance(arg, CudaMemory):
-                arg.must_live()
-                words += arg.words
-            else:
-                words.append(arg)
+        if isinstance(args, Arguments):
+            memories, words = args.made = args.made or _words(args)
+        else:
+            memories, words = _words(args)
+        for memory in memories:
+            memory.must_live()
         loaded = self._context.kernels.find(kernel)
         own = self.submitting(stream, site)
         if loaded is None:
@@ -424,6 +423,19 @@ class CudaDevice:
         if self._closed:
             raise DeviceError(CLOSED)
         self._context.use()
+
+
+def _words(args: Sequence[Any]) -> tuple[list[CudaMemory], list[int]]:
+    """The memories among arguments, and all as a kernel takes them."""
+    memories: list[CudaMemory] = []
+    words: list[int] = []
+    for arg in args:
+        if isinstance(arg, CudaMemory):
+            memories.append(arg)
+            words += arg.words
+        else:
+            words.append(arg)
+    return memories, words
 
 
 def _own_memory(memory: Memory) -> CudaMemory:
