@@ -1,6 +1,6 @@
 """``python -m bench.plot FIGURES.json OUT.svg [WHAT]``: the measurements as pictures. Needs matplotlib.
 
-``WHAT``: ``migration``, the ways to move scattered pages side by side, or ``hit_rates``, those of fetches beside the best possible.
+``WHAT``: ``migration``, the ways to move scattered pages, or ``hit_rates``, those of fetches beside the best possible.
 """
 
 from __future__ import annotations
