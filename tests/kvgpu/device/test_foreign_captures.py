@@ -165,9 +165,10 @@ def test_reads_of_a_request_are_refused_on_the_captured_stream_and_work_on_other
 
 def test_reads_of_a_batch_that_are_refused_hold_nothing_up(scene: Scene) -> None:
     scene.batch.publish(scene.exec)
-    gate = scene.device.gate(scene.side, "shut")
-    with scene.captured(scene.exec), pytest.raises(LogicError, match=REFUSED):
-        scene.batch.record_read(scene.side)
+    with scene.captured(scene.exec):  # which waits for the whole device as it begins, on a GPU
+        gate = scene.device.gate(scene.side, "shut")
+        with pytest.raises(LogicError, match=REFUSED):
+            scene.batch.record_read(scene.side)
     assert scene.manager.resize(scene.a, 12)
     scene.batch.publish(scene.exec)
     scene.batch.wait_ready(scene.exec)
