@@ -333,6 +333,9 @@ AIMS: dict[stories.Story, Sequence[str]] = {
     stories.seed_under_gates: ["seed evicts, gates"],
     stories.stale_by_two: ["stale by two, gates"],
     stories.reads_to_come: ["close, reads to come", "suspend, reads to come", "read after close"],
+    stories.offload_over_disk: ["offload over disk"],
+    stories.through_three_levels: ["publication, three levels"],
+    stories.beams_of_a_shared_prompt: ["beam rows let go"],
     stories.running_state: ["running state written", "running state evicted", "running state back"],
 }
 
@@ -342,7 +345,8 @@ def test_a_story_comes_to_what_it_aims_at(story: stories.Story) -> None:
     reached = Reached()
     for seed in range(400):
         rng = Random(seed)
-        manager = random_manager(rng, Profile())
+        private = story is stories.offload_over_disk
+        manager = owned(random_manager(rng, Profile()), seed, Ownership.PRIVATE if private else Ownership.SHARED)
         system = watched(REFERENCE, reached).factory(Setup(manager, STREAMS))
         for op in story(Draw(rng, manager), system.observe()) or ():
             system.apply(op)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvspec import ops
+from kvspec.audit.combined_stories import beams_of_a_shared_prompt, offload_over_disk, through_three_levels
 from kvspec.audit.drawing import STREAMS, Draw
 from kvspec.audit.story_parts import (
     Moves,
@@ -381,6 +382,7 @@ STORIES: tuple[Story, ...] = (
     *(offload_evicts, commit_stops, commit_stops, drop_above, given_up, given_up, kept_stale, kept_stale, path_leaves),
     *(prefetch_from_disk, prefetch_from_disk, prefetch_from_disk),
     *(refused_growth, rebase_dense, commit_past_window, seed_under_gates, stale_by_two, stale_by_two, stale_by_two),
-    *(reads_to_come, running_state, bring_up),
+    *(reads_to_come, running_state, bring_up, through_three_levels, beams_of_a_shared_prompt),
+    *(offload_over_disk, offload_over_disk),
 )
 """Each as often as it stands here."""
