@@ -42,7 +42,7 @@ def reserved_counts(core: Core, wanted: dict[int, int]) -> dict[SlotKey, int]:
 def reserve(tx: Transaction, request: Request, wanted: dict[int, int]) -> None:
     """Take claimed slots, the first that the operation takes, by group (R7.2)."""
     core = tx.core
-    core.versions += 1
+    core.versions += bool(wanted)
     for group, count in wanted.items():
         key = (Level.GPU, int(core.pool_group[group, Level.GPU]))
         held = request.reserved.get(group)
