@@ -35,7 +35,7 @@ def test_a_section_and_a_verb() -> None:
     assert [line.split()[0] for line in said.splitlines() if line[:3] == "R4."] == [f"R4.{n}" for n in range(1, 10)]
     assert "fail_copy, verb: Have the `call`-th next submission of a direction refused (R4.8)" in said
     assert "  call       Which one from now on: 1 is the next. (default 1)\n" in said
-    assert "  scenarios/failure/" in said
+    assert "  scenarios/batch/" in said and "more scenarios; --all lists them" in said
 
 
 def test_a_name_that_there_is_not() -> None:

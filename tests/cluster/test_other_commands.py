@@ -19,7 +19,18 @@ COMMANDS = {
     "named breaks": ["mutants", "--only", "R15.7", "scenarios/fetch/order.yaml"],
     "every state": ["explore", "--depth", "2"],
     "every transition": ["explore", "--replay", "--depth", "1", "--device", "sim"],
-    "random breaks": ["mutants", "--random", "5", "--seed", "7", "--package", "kvref", *SMALL],
+    "random breaks": [
+        "mutants",
+        "--random",
+        "5",
+        "--seed",
+        "7",
+        "--package",
+        "kvref",
+        "--tests",
+        "tests/kvref/test_values.py",
+        *SMALL,
+    ],
 }
 
 

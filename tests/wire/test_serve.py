@@ -220,7 +220,7 @@ def test_what_a_served_system_lets_out_is_told_with_its_frames() -> None:
     factory = find_system(name)
     scenario = suite()[0]
     assert capabilities(factory) == Broken.capabilities
-    whole = next(one for one in suite() if "create" in one.verbs)
+    whole = next(one for one in suite() if "create" in one.verbs and not any(step.raises for step in one.steps))
     assert len(lacking(whole, factory)) == len(whole.verbs - Broken.capabilities), "it is not asked where verbs are lacking"
     creates = replace(whole, steps=tuple(step for step in whole.steps if step.op.verb == "create"))
     assert lacking(creates, factory) == Broken.lacks(creates) != ()
