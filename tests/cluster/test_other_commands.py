@@ -16,13 +16,12 @@ pytest.importorskip("distributed")
 SMALL = ["scenarios/requests/windows_let_go.yaml", "scenarios/order/sync.yaml"]
 COMMANDS = {
     "vacuity": ["vacuity", *SMALL],
-    "named breaks": ["mutants", "--only", "R15.7", "scenarios/fetch/order.yaml"],
-    "every state": ["explore", "--depth", "2"],
+    "named breaks": ["mutants", "--only", "R15.7 the end", "scenarios/fetch/order.yaml"],
     "every transition": ["explore", "--replay", "--depth", "1", "--device", "sim"],
     "random breaks": [
         "mutants",
         "--random",
-        "5",
+        "2",
         "--seed",
         "7",
         "--package",

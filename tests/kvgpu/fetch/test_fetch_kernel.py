@@ -21,7 +21,7 @@ from tests.simulator import load16, said_on_simulator, store16
 
 Bytes = npt.NDArray[np.uint8]
 SIMULATED_THREADS = 32
-SIMULATED, ON_GPU = 3, 60
+SIMULATED, ON_GPU = 1, 60
 """Stories, by their seed."""
 CALLS = 6
 """Fetches of a story."""
